@@ -1,0 +1,1 @@
+//! memser: durable, scoped memory for any MCP agent.

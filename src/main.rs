@@ -1,0 +1,3 @@
+//! The `memser` command.
+
+fn main() {}
