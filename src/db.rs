@@ -1,0 +1,84 @@
+//! Everything that speaks SQL. Statements are static and checked at build time; the few that cannot be say why.
+
+pub mod access;
+pub mod audit;
+pub mod consolidation;
+pub mod embedding;
+pub mod forget;
+pub mod idempotency;
+pub mod list;
+pub mod lock;
+pub mod memory;
+pub mod recall;
+pub mod scope;
+pub mod space;
+pub mod tx;
+
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+pub use scope::ScopeId;
+pub use tx::Tx;
+
+/// The schema, forward only.
+pub static MIGRATOR: Migrator = sqlx::migrate!();
+
+/// How long a call waits for a free connection before it says that Postgres is unavailable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pool that every caller shares.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pool: PgPool,
+}
+
+impl Db {
+    /// A pool of at most `max_connections`, which connects when first used.
+    #[must_use]
+    pub fn new(options: PgConnectOptions, max_connections: u32) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(max_connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options.application_name("memser"));
+        Self { pool }
+    }
+
+    /// The pool itself, for statements that need no scope.
+    #[must_use]
+    pub const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Brings the schema up to date; replicas that start at once wait for each other.
+    ///
+    /// # Errors
+    /// When a migration fails or the database is newer than this memser.
+    pub async fn migrate(&self) -> anyhow::Result<()> {
+        Ok(MIGRATOR.run(&self.pool).await?)
+    }
+
+    /// Whether row-level security holds for memser's role: it does not for a superuser or one with BYPASSRLS.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn has_second_wall(&self) -> crate::error::Result<bool> {
+        let active = sqlx::query_scalar!("select row_security_active('memories')").fetch_one(&self.pool).await?;
+        Ok(active.unwrap_or(false))
+    }
+
+    /// Asks the database for a sign of life.
+    ///
+    /// # Errors
+    /// When it gives none.
+    pub async fn ping(&self) -> crate::error::Result<()> {
+        sqlx::query!("select 1 as one").fetch_one(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Waits for the connections in use and closes them all.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}

@@ -1,0 +1,122 @@
+//! What consolidation and decay read and write.
+
+use chrono::{DateTime, Utc};
+use pgvector::Vector;
+use uuid::Uuid;
+
+use super::space::Space;
+use super::{Db, ScopeId, Tx};
+use crate::error::Result;
+
+/// An active episodic memory with its vector.
+#[derive(Clone, Debug)]
+pub struct Episode {
+    /// Its id.
+    pub id: Uuid,
+    /// Its text.
+    pub content: String,
+    /// Its labels.
+    pub tags: Vec<String>,
+    /// 0 to 1.
+    pub confidence: f32,
+    /// How often it was stated.
+    pub support: i32,
+    /// When it happened, or was stored.
+    pub happened_at: DateTime<Utc>,
+    /// Its vector in the space.
+    pub vector: Vec<f32>,
+}
+
+/// The scope's oldest active episodic memories that have a vector.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn episodes(tx: &mut Tx, scope: ScopeId, space: Space, limit: i64) -> Result<Vec<Episode>> {
+    let rows = sqlx::query!(
+        r#"select m.id, m.content, m.tags, m.confidence, m.support,
+                  coalesce(m.occurred_at, m.created_at) as "happened_at!", e.embedding as "embedding: Vector"
+             from memories m join memory_embedding e on e.scope_id = m.scope_id and e.memory_id = m.id
+            where m.scope_id = $1 and m.tier = 'episodic' and m.valid_to is null and e.space_id = $2
+            order by m.id limit $3"#,
+        scope.0,
+        space.id,
+        limit
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Episode {
+            id: row.id,
+            content: row.content,
+            tags: row.tags,
+            confidence: row.confidence,
+            support: row.support,
+            happened_at: row.happened_at,
+            vector: row.embedding.into(),
+        })
+        .collect())
+}
+
+/// Notes what a fact was made from.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn add_origins(tx: &mut Tx, scope: ScopeId, fact: Uuid, origins: &[Uuid]) -> Result<()> {
+    sqlx::query!(
+        "insert into memory_origin (scope_id, memory_id, origin_id) select $1, $2, unnest($3::uuid[])",
+        scope.0,
+        fact,
+        origins
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Which confidences decay, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Decay {
+    /// Now.
+    pub now: DateTime<Utc>,
+    /// Memories neither stored nor recalled since then decay.
+    pub untouched_since: DateTime<Utc>,
+    /// The sweep's interval: a memory decays once in each.
+    pub last_before: DateTime<Utc>,
+    /// What one step leaves of the confidence.
+    pub factor: f32,
+    /// No confidence falls below.
+    pub floor: f32,
+}
+
+/// Lets up to `limit` memories decay one step; answers how many did. Nothing is deleted and no time that users see is
+/// changed.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn decay(db: &Db, decay: Decay, limit: i64) -> Result<u64> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let changed = sqlx::query!(
+        "update memories m
+            set confidence = greatest($4::real, confidence * $5::real), decayed_at = $1
+           from (select c.scope_id, c.id
+                   from memories c
+                  where c.tier = 'episodic' and c.valid_to is null and c.confidence > $4
+                    and c.created_at < $2 and (c.decayed_at is null or c.decayed_at <= $3)
+                    and not exists (select from memory_access a
+                                     where a.scope_id = c.scope_id and a.memory_id = c.id
+                                       and a.last_accessed_at >= $2)
+                  limit $6 for update skip locked) as stale
+          where m.scope_id = stale.scope_id and m.id = stale.id",
+        decay.now,
+        decay.untouched_since,
+        decay.last_before,
+        decay.floor,
+        decay.factor,
+        limit
+    )
+    .execute(tx.conn())
+    .await?;
+    tx.commit().await?;
+    Ok(changed.rows_affected())
+}

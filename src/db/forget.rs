@@ -1,0 +1,159 @@
+//! Forgetting: the only statements that delete a memory.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{ScopeId, Tx, scope};
+use crate::error::Result;
+use crate::model::Tier;
+
+/// Which durable memories to forget.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    /// This one.
+    pub id: Option<Uuid>,
+    /// Those of this tier.
+    pub tier: Option<&'static str>,
+    /// Those with all of these tags.
+    pub tags: Vec<String>,
+}
+
+/// A memory that is or would be forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgotten {
+    /// Its id.
+    pub id: Uuid,
+    /// Its tier.
+    pub tier: Tier,
+}
+
+/// Who forgets, when, and how thoroughly.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgetting<'a> {
+    /// The token's name.
+    pub by: &'a str,
+    /// Now.
+    pub at: DateTime<Utc>,
+    /// Keep no copy of the text.
+    pub erase: bool,
+}
+
+/// The memories that a selector means, oldest first.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn select(tx: &mut Tx, scope: ScopeId, selector: &Selector) -> Result<Vec<Forgotten>> {
+    let rows = sqlx::query!(
+        "select id, tier from memories
+          where scope_id = $1
+            and ($2::uuid is null or id = $2)
+            and ($3::text is null or tier = $3)
+            and (cardinality($4::text[]) = 0 or tags @> $4)
+          order by id",
+        scope.0,
+        selector.id,
+        selector.tier,
+        &selector.tags
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(|row| Ok(Forgotten { id: row.id, tier: Tier::from_db(&row.tier)? })).collect()
+}
+
+/// The facts that were made from one of these memories and are not among them.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn derived(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    Ok(sqlx::query_scalar!(
+        "select distinct memory_id from memory_origin
+          where scope_id = $1 and origin_id = any($2) and memory_id <> all($2) order by memory_id",
+        scope.0,
+        ids
+    )
+    .fetch_all(tx.conn())
+    .await?)
+}
+
+/// Makes the surviving originals of retracted facts active again, so that the next consolidation derives from what is
+/// left. Of several with one text, and where that text is active already, history stays history.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn reactivate_originals(tx: &mut Tx, scope: ScopeId, facts: &[Uuid], gone: &[Uuid]) -> Result<()> {
+    let reactivated = sqlx::query!(
+        "update memories m
+            set valid_to = null, superseded_by = null, superseded_reason = null
+           from (select distinct on (o.content_hash) o.id
+                   from memories o
+                  where o.scope_id = $1 and o.superseded_by = any($2) and o.superseded_reason = 'consolidated'
+                    and o.id <> all($3)
+                    and not exists (select from memories a
+                                     where a.scope_id = $1 and a.content_hash = o.content_hash
+                                       and a.valid_to is null and a.id <> all($2))
+                  order by o.content_hash, o.id) as survivor
+          where m.scope_id = $1 and m.id = survivor.id",
+        scope.0,
+        facts,
+        gone
+    )
+    .execute(tx.conn())
+    .await?;
+    let change = scope::CounterChange {
+        unconsolidated: i64::try_from(reactivated.rows_affected()).unwrap_or(0),
+        ..scope::CounterChange::default()
+    };
+    scope::count(tx, scope, change).await
+}
+
+/// Deletes memories with all that hangs on them, after taking the last copy. The caller holds the scope's lock.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn delete(tx: &mut Tx, scope: ScopeId, ids: &[Uuid], how: Forgetting<'_>) -> Result<()> {
+    sqlx::query!(
+        "insert into memory_snapshot (scope_id, memory_id, tier, content, content_hash, tags, source, metadata,
+                                      created_at, forgotten_at, forgotten_by)
+         select scope_id, id, tier, case when $3 then null else content end, content_hash,
+                case when $3 then '{}' else tags end, case when $3 then null else source end,
+                case when $3 then '{}' else metadata end, created_at, $4, $5
+           from memories where scope_id = $1 and id = any($2)",
+        scope.0,
+        ids,
+        how.erase,
+        how.at,
+        how.by
+    )
+    .execute(tx.conn())
+    .await?;
+    if how.erase {
+        // An answer kept for an idempotency key names only ids, but it would bring an erased one back to mind.
+        sqlx::query!(
+            "delete from idempotency_keys where scope_id = $1 and (answer->>'id')::uuid = any($2)",
+            scope.0,
+            ids
+        )
+        .execute(tx.conn())
+        .await?;
+    }
+    let gone = sqlx::query!(
+        r#"with gone as (
+               delete from memories where scope_id = $1 and id = any($2)
+               returning token_count, octet_length(content) as bytes, valid_to is null and tier = 'episodic' as todo
+           )
+           select count(*) as "memories!", coalesce(sum(token_count), 0)::bigint as "tokens!",
+                  coalesce(sum(bytes), 0)::bigint as "bytes!", count(*) filter (where todo) as "unconsolidated!"
+             from gone"#,
+        scope.0,
+        ids
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    let change = scope::CounterChange {
+        memories: -gone.memories,
+        tokens: -gone.tokens,
+        bytes: -gone.bytes,
+        unconsolidated: -gone.unconsolidated,
+    };
+    scope::count(tx, scope, change).await
+}

@@ -1,0 +1,92 @@
+//! Scopes by name and their counters.
+
+use chrono::{DateTime, Utc};
+
+use super::{Db, Tx};
+use crate::error::Result;
+use crate::model::Scope;
+
+/// A scope's number: what the database and Redis know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScopeId(pub i64);
+
+/// What a change does to a scope's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterChange {
+    /// Rows in `memories`.
+    pub memories: i64,
+    /// Sum of their tokens.
+    pub tokens: i64,
+    /// Sum of their content's bytes.
+    pub bytes: i64,
+    /// Active episodic rows.
+    pub unconsolidated: i64,
+}
+
+/// The id of a scope that something was stored in.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn find(db: &Db, name: &Scope) -> Result<Option<ScopeId>> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let id = sqlx::query_scalar!("select scope_id from scopes where name = $1", name.as_str())
+        .fetch_optional(tx.conn())
+        .await?;
+    Ok(id.map(ScopeId))
+}
+
+/// Opens a transaction on a scope that may not exist yet; it exists once the transaction commits.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn open_or_create(db: &Db, name: &Scope, now: DateTime<Utc>) -> Result<(Tx, ScopeId)> {
+    let mut tx = Tx::all_scopes(db).await?;
+    sqlx::query!(
+        "insert into scopes (name, created_at) values ($1, $2) on conflict (name) do nothing",
+        name.as_str(),
+        now
+    )
+    .execute(tx.conn())
+    .await?;
+    let id = sqlx::query_scalar!("select scope_id from scopes where name = $1", name.as_str())
+        .fetch_one(tx.conn())
+        .await?;
+    tx.narrow_to(ScopeId(id)).await?;
+    Ok((tx, ScopeId(id)))
+}
+
+/// Changes the counters; the caller holds the scope's lock.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn count(tx: &mut Tx, scope: ScopeId, change: CounterChange) -> Result<()> {
+    sqlx::query!(
+        "update scopes
+            set memories = memories + $2, tokens = tokens + $3, bytes = bytes + $4,
+                unconsolidated = unconsolidated + $5
+          where scope_id = $1",
+        scope.0,
+        change.memories,
+        change.tokens,
+        change.bytes,
+        change.unconsolidated
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The scopes with at least `min` rows to consolidate, fullest first.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn to_consolidate(db: &Db, min: i64) -> Result<Vec<Scope>> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let names = sqlx::query_scalar!(
+        "select name from scopes where unconsolidated >= $1 order by unconsolidated desc, scope_id",
+        min
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    names.iter().map(|name| Scope::parse(name)).collect()
+}

@@ -1,0 +1,68 @@
+//! The only way into a scoped table: a transaction that says which scope it may see.
+
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+
+use super::{Db, ScopeId};
+use crate::error::Result;
+
+/// A transaction behind the second wall. Rolled back unless committed.
+#[derive(Debug)]
+pub struct Tx(Transaction<'static, Postgres>);
+
+impl Tx {
+    /// Sees one scope: whatever a statement forgets to filter, other scopes stay invisible and unwritable.
+    ///
+    /// # Errors
+    /// `unavailable` when no connection is to be had.
+    pub async fn for_scope(db: &Db, scope: ScopeId) -> Result<Self> {
+        Self::open(db, &scope.0.to_string()).await
+    }
+
+    /// Sees every scope: for jobs, for administration, and for finding a scope's id by its name.
+    ///
+    /// # Errors
+    /// `unavailable` when no connection is to be had.
+    pub async fn all_scopes(db: &Db) -> Result<Self> {
+        Self::open(db, "*").await
+    }
+
+    /// Begin and setting travel together. `seen` is a number or `*`, so that it needs no quoting.
+    async fn open(db: &Db, seen: &str) -> Result<Self> {
+        let begin = format!("begin; select set_config('memser.scope_id', '{seen}', true)");
+        Ok(Self(db.pool.begin_with(AssertSqlSafe(begin)).await?))
+    }
+
+    /// From here on sees `scope` alone.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn narrow_to(&mut self, scope: ScopeId) -> Result<()> {
+        sqlx::query!("select set_config('memser.scope_id', $1, true)", scope.0.to_string())
+            .fetch_one(self.conn())
+            .await?;
+        Ok(())
+    }
+
+    /// Waits for the scope's lock, which is held until the end of the transaction: of all transactions that judge and
+    /// change a scope, one at a time.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn lock_scope(&mut self, scope: ScopeId) -> Result<()> {
+        sqlx::query!("select pg_advisory_xact_lock($1)", scope.0).fetch_one(self.conn()).await?;
+        Ok(())
+    }
+
+    /// The connection, for one statement.
+    pub fn conn(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// When the commit fails; nothing is kept then.
+    pub async fn commit(self) -> Result<()> {
+        Ok(self.0.commit().await?)
+    }
+}
