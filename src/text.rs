@@ -7,10 +7,11 @@
 //! answers "which words is it found by?" and may throw meaning away.
 
 mod analyse;
-mod segment;
+pub(crate) mod segment;
 mod sentence;
 
 pub use analyse::{Analysis, MAX_QUERY_TERMS, MAX_TERM_BYTES, analyse, query_terms, stem};
+pub(crate) use analyse::{is_stop_word, term_sequence};
 pub use sentence::sentences;
 
 use sha2::{Digest, Sha256};
@@ -67,37 +68,44 @@ pub(crate) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut last = ' ';
     for c in text.chars().filter(|c| !is_invisible(*c)) {
-        let mapped = match c {
-            '\u{2018}'..='\u{201B}' | '`' | '\u{B4}' | '\u{2032}' => '\'',
-            '\u{201C}'..='\u{201F}'
-            | '«'
-            | '»'
-            | '\u{2033}'
-            | '「'
-            | '」'
-            | '『'
-            | '』'
-            | '\u{301D}'..='\u{301F}' => '"',
-            '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
-            '。' => '.',
-            '、' => ',',
-            c => ascii_digit(c).unwrap_or(c),
-        };
         if is_superscript(c) && !is_superscript(last) && !last.is_whitespace() {
             out.push('^');
         } else if is_fraction(c) && last.is_numeric() {
             out.push(' ');
         }
-        out.push(mapped);
+        out.push(plain(c));
         last = c;
     }
-    out.nfkc().collect()
+    // Before, because NFKC takes accents and primes apart; after, because it makes new dashes.
+    out.nfkc().map(plain).collect()
+}
+
+/// The plainest character of the same function.
+fn plain(c: char) -> char {
+    match c {
+        '\u{2018}'..='\u{201B}' | '`' | '\u{B4}' | '\u{2032}' => '\'',
+        '\u{201C}'..='\u{201F}' | '\u{2033}' | '\u{301D}'..='\u{301F}' => '"',
+        '«' | '»' | '「' | '」' | '『' | '』' => '"',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+        '。' => '.',
+        '、' => ',',
+        c => ascii_digit(c).unwrap_or(c),
+    }
 }
 
 /// Case folding: lower case, with the two letters whose upper case does not lead back to them.
 pub(crate) fn fold(text: &str) -> String {
     let lower = text.to_lowercase().replace('ς', "σ").replace('ß', "ss");
     lower.nfkc().collect()
+}
+
+/// A folded word without what only grammar hung on it: `caroline's`, `l'eau`, `qu'elle`.
+pub(crate) fn bare_word(word: &str) -> &str {
+    let word = word.strip_suffix("'s").unwrap_or(word);
+    match word.split_once('\'') {
+        Some(("l" | "d" | "j" | "n" | "m" | "t" | "s" | "c" | "qu", rest)) if rest.len() > 1 => rest,
+        _ => word,
+    }
 }
 
 /// The ASCII digit of the same value, for a decimal digit of another script.

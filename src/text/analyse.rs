@@ -10,7 +10,7 @@ use std::{
 use rust_stemmers::{Algorithm, Stemmer};
 
 use super::{
-    clean, fold,
+    bare_word, clean, fold,
     segment::{Segment, segments},
 };
 
@@ -116,12 +116,13 @@ fn term(segment: Segment<'_>, drop_stop_words: bool) -> Option<String> {
         Segment::Part(part) if part.chars().nth(1).is_none() => None,
         Segment::Word(word) | Segment::Part(word) => {
             let word = fold(word);
-            if drop_stop_words && is_stop_word(&word) {
+            let bare = bare_word(&word);
+            if drop_stop_words && (is_stop_word(&word) || is_stop_word(bare)) {
                 return None;
             }
             if word.starts_with(|c: char| c.is_ascii_digit()) {
                 // 1,000 and 1000 are one number.
-                return Some(cut(word.replace(',', "")));
+                return Some(cut(bare.replace(',', "")));
             }
             Some(if word.len() > MAX_TERM_BYTES {
                 cut(word)

@@ -111,7 +111,7 @@ fn bigrams<'a>(run: &'a str, out: &mut Vec<Segment<'a>>) {
 
 /// Scripts in which white space does not delimit words: Thai, Lao, Myanmar, Khmer, Kana, Han; and Hangul, whose
 /// words carry their particles.
-pub(super) fn is_unspaced(c: char) -> bool {
+pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(u32::from(c),
         0x0E01..=0x0EFF | 0x1000..=0x109F | 0x1100..=0x11FF | 0x1780..=0x17FF
         | 0x3005..=0x3007 | 0x3041..=0x30FF | 0x3131..=0x318E | 0x31F0..=0x31FF
