@@ -309,7 +309,9 @@ fn quotes(text: &str) -> BTreeSet<String> {
         .skip(1)
         .step_by(2)
         .map(|quote| text::normalise(quote));
-    quoted.filter(|quote| (1..=MAX_QUOTED_WORDS).contains(&quote.split(' ').count()) && !quote.is_empty()).collect()
+    quoted
+        .filter(|quote| (1..=MAX_QUOTED_WORDS).contains(&quote.split(' ').count()) && !quote.is_empty())
+        .collect()
 }
 
 /// Whether capitals tell names apart: not in a text of capitals, nor in one where every long word has one.
