@@ -28,7 +28,9 @@ pub(super) fn segments(text: &str) -> Vec<Segment<'_>> {
         if is_dense {
             dense(chunk, &mut out);
         } else {
-            words.iter().for_each(|word| spaced(word, &mut out));
+            for word in words {
+                spaced(word, &mut out);
+            }
         }
     }
     out

@@ -197,7 +197,7 @@ impl Reader<'_> {
             }
             _ => value,
         };
-        self.facts.numbers.push(Number::plain(value));
+        self.facts.numbers.push(Number::plain(value.to_string()));
         self.last_number = Some(self.position);
     }
 
@@ -299,7 +299,7 @@ fn negation_signs(text: &str) -> usize {
 /// Normal forms of what stands between double quotes.
 fn quotes(text: &str) -> BTreeSet<String> {
     let parts: Vec<&str> = text.split('"').collect();
-    let closed = if parts.len() % 2 == 0 {
+    let closed = if parts.len().is_multiple_of(2) {
         parts.len() - 1
     } else {
         parts.len()

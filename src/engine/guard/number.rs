@@ -10,9 +10,9 @@ pub(super) struct Number {
 }
 
 impl Number {
-    pub(super) fn plain(value: impl ToString) -> Self {
+    pub(super) fn plain(value: impl Into<String>) -> Self {
         Self {
-            value: value.to_string(),
+            value: value.into(),
             unit: None,
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(parse("abc"), None);
         assert_eq!(
             iso_date("2023-05-08"),
-            Some((Number::plain(8), "may", Number::plain(2023)))
+            Some((Number::plain("8"), "may", Number::plain("2023")))
         );
         assert_eq!(iso_date("2023-13-08"), None);
     }
