@@ -8,5 +8,9 @@
 pub mod api;
 pub mod auth;
 pub mod clock;
+pub mod db;
+pub mod engine;
 pub mod error;
 pub mod model;
+pub mod provider;
+pub mod text;

@@ -1,0 +1,224 @@
+//! The closed word lists of the guard, all in folded form.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+static BY_SPELLING: LazyLock<[HashMap<&'static str, &'static str>; 2]> = LazyLock::new(|| {
+    [UNITS, DATES].map(|table| {
+        let spellings = |(name, spellings): &(&'static str, &[&'static str])| {
+            spellings
+                .iter()
+                .map(|spelling| (*spelling, *name))
+                .collect::<Vec<_>>()
+        };
+        table.iter().flat_map(spellings).collect()
+    })
+});
+
+static NUMBER_WORDS: LazyLock<HashMap<&'static str, u32>> =
+    LazyLock::new(|| NUMBERS.iter().copied().collect());
+
+/// The canonical unit of a spelling.
+pub(super) fn unit(word: &str) -> Option<&'static str> {
+    BY_SPELLING[0].get(word).copied()
+}
+
+/// The canonical month, weekday or time of day of a spelling.
+pub(super) fn date(word: &str) -> Option<&'static str> {
+    BY_SPELLING[1].get(word).copied()
+}
+
+/// The value of a number word.
+pub(super) fn number(word: &str) -> Option<u32> {
+    NUMBER_WORDS.get(word).copied()
+}
+
+/// Words that negate, in English, German, Dutch, French, Spanish, Italian, Portuguese and Russian. A word that
+/// means something else in another language costs nothing: it only counts where the other text lacks it.
+#[rustfmt::skip]
+pub(super) const NEGATIONS: &[&str] = &[
+    "not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot", "dont",
+    "doesnt", "didnt", "isnt", "arent", "wasnt", "werent", "wont", "cant", "couldnt", "wouldnt", "shouldnt", "hasnt",
+    "havent", "hadnt", // en
+    "nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "nichts", "niemand", "ohne",
+    "niet", "geen", "nooit", "niets", "zonder", // de, nl
+    "pas", "jamais", "rien", "aucun", "aucune", "sans", // fr: the second half of the pair, which speech keeps
+    "nunca", "jamás", "nada", "nadie", "ningún", "ninguno", "ninguna", "sin", "tampoco", // es
+    "non", "niente", "nulla", "nessuno", "nessuna", "senza", // it
+    "não", "ninguém", "nenhum", "nenhuma", "sem", "jamais", // pt
+    "не", "нет", "ни", "никогда", "ничего", "никто", "без", // ru
+];
+
+/// What follows a negation that does not negate: `not only`, `no doubt`.
+pub(super) const NOT_NEGATED: &[&str] = &[
+    "only",
+    "just",
+    "merely",
+    "doubt",
+    "sooner",
+    "nur",
+    "solo",
+    "sólo",
+    "только",
+];
+
+/// Chinese and Japanese negations, which are no words of their own.
+pub(super) const NEGATION_SIGNS: &[&str] = &[
+    "不",
+    "没",
+    "沒",
+    "无",
+    "無",
+    "未",
+    "ない",
+    "なかっ",
+    "なく",
+    "ません",
+    "않",
+    "없",
+];
+
+/// Words that hold such a sign without negating.
+pub(super) const NO_NEGATION_SIGNS: &[&str] = &[
+    "不过",
+    "不過",
+    "不仅",
+    "不僅",
+    "不但",
+    "不错",
+    "不錯",
+    "差不多",
+    "不管",
+    "不断",
+    "不斷",
+    "未来",
+    "未來",
+    "少ない",
+    "無料",
+    "无线",
+];
+
+/// Number words; a ten and a unit add up. `one` is left to [`super::facts`], because it is a pronoun too.
+#[rustfmt::skip]
+const NUMBERS: &[(&str, u32)] = &[
+    ("zero", 0), ("two", 2), ("three", 3), ("four", 4), ("five", 5), ("six", 6), ("seven", 7), ("eight", 8),
+    ("nine", 9), ("ten", 10), ("eleven", 11), ("twelve", 12), ("thirteen", 13), ("fourteen", 14), ("fifteen", 15),
+    ("sixteen", 16), ("seventeen", 17), ("eighteen", 18), ("nineteen", 19), ("twenty", 20), ("thirty", 30),
+    ("forty", 40), ("fifty", 50), ("sixty", 60), ("seventy", 70), ("eighty", 80), ("ninety", 90), ("first", 1),
+    ("second", 2), ("third", 3), ("fourth", 4), ("fifth", 5), ("sixth", 6), ("seventh", 7), ("eighth", 8),
+    ("ninth", 9), ("tenth", 10), ("twice", 2),
+    ("zwei", 2), ("drei", 3), ("vier", 4), ("fünf", 5), ("sechs", 6), ("sieben", 7), ("acht", 8), ("neun", 9),
+    ("zehn", 10), ("deux", 2), ("trois", 3), ("quatre", 4), ("cinq", 5), ("sept", 7), ("huit", 8), ("neuf", 9),
+    ("dix", 10), ("dos", 2), ("tres", 3), ("cuatro", 4), ("cinco", 5), ("seis", 6), ("siete", 7), ("ocho", 8),
+    ("nueve", 9), ("diez", 10), ("два", 2), ("две", 2), ("три", 3), ("четыре", 4), ("пять", 5), ("шесть", 6),
+    ("семь", 7), ("восемь", 8), ("девять", 9), ("десять", 10),
+];
+
+/// Han numerals; a bare `一` is left out as too common inside words.
+pub(super) const HAN_NUMERALS: &str = "二三四五六七八九十百千万萬億亿两兩";
+
+/// Units that belong to the number before them, by their spellings.
+#[rustfmt::skip]
+const UNITS: &[(&str, &[&str])] = &[
+    ("km", &["km", "kilometre", "kilometres", "kilometer", "kilometers"]),
+    ("m", &["m", "metre", "metres", "meter", "meters"]),
+    ("cm", &["cm", "centimetre", "centimetres", "centimeter", "centimeters"]),
+    ("mm", &["mm", "millimetre", "millimetres", "millimeter", "millimeters"]),
+    ("mi", &["mi", "mile", "miles"]),
+    ("ft", &["ft", "foot", "feet"]),
+    ("in", &["inch", "inches"]),
+    ("kg", &["kg", "kilo", "kilos", "kilogram", "kilograms"]),
+    ("g", &["g", "gram", "grams"]),
+    ("mg", &["mg", "milligram", "milligrams"]),
+    ("lb", &["lb", "lbs"]),
+    ("oz", &["oz", "ounce", "ounces"]),
+    ("l", &["l", "litre", "litres", "liter", "liters"]),
+    ("ml", &["ml"]),
+    ("ns", &["ns", "nanosecond", "nanoseconds"]),
+    ("us", &["us", "μs", "microsecond", "microseconds"]),
+    ("ms", &["ms", "millisecond", "milliseconds"]),
+    ("s", &["s", "sec", "secs", "second", "seconds"]),
+    ("min", &["min", "mins", "minute", "minutes"]),
+    ("h", &["h", "hr", "hrs", "hour", "hours"]),
+    ("day", &["d", "day", "days"]),
+    ("week", &["w", "week", "weeks"]),
+    ("month", &["month", "months"]),
+    ("year", &["year", "years"]),
+    ("kb", &["kb", "kib", "kilobyte", "kilobytes"]),
+    ("mb", &["mb", "mib", "megabyte", "megabytes"]),
+    ("gb", &["gb", "gib", "gigabyte", "gigabytes"]),
+    ("tb", &["tb", "tib", "terabyte", "terabytes"]),
+    ("%", &["%", "percent", "pct"]),
+    ("$", &["$", "dollar", "dollars", "usd"]),
+    ("€", &["€", "euro", "euros", "eur"]),
+    ("£", &["£", "gbp"]),
+    ("°", &["°", "degree", "degrees"]),
+    ("°c", &["°c", "celsius"]),
+    ("°f", &["°f", "fahrenheit"]),
+    ("k", &["k", "thousand"]),
+    ("million", &["million", "mio"]),
+    ("billion", &["bn", "billion"]),
+    ("am", &["am", "a.m"]),
+    ("pm", &["pm", "p.m"]),
+];
+
+/// Months, weekdays, days and times of day, by their spellings. Short forms that are words (`mar`, `sun`) and
+/// the month `may`, which [`super::facts`] reads by its neighbours, are left out.
+#[rustfmt::skip]
+const DATES: &[(&str, &[&str])] = &[
+    ("january", &["january", "jan", "januar", "janvier", "enero", "января"]),
+    ("february", &["february", "feb", "februar", "février", "febrero", "февраля"]),
+    ("march", &["märz", "mars", "marzo", "марта"]),
+    ("april", &["april", "apr", "avril", "abril", "апреля"]),
+    ("may", &["mai", "mayo", "мая"]),
+    ("june", &["june", "jun", "juni", "juin", "junio", "июня"]),
+    ("july", &["july", "jul", "juli", "juillet", "julio", "июля"]),
+    ("august", &["august", "aug", "août", "agosto", "августа"]),
+    ("september", &["september", "sep", "sept", "septembre", "septiembre", "сентября"]),
+    ("october", &["october", "oct", "oktober", "octobre", "octubre", "октября"]),
+    ("november", &["november", "nov", "novembre", "noviembre", "ноября"]),
+    ("december", &["december", "dec", "dezember", "décembre", "diciembre", "декабря"]),
+    ("monday", &["monday", "mon", "mondays", "montag", "lundi", "lunes"]),
+    ("tuesday", &["tuesday", "tue", "tues", "tuesdays", "dienstag", "mardi", "martes"]),
+    ("wednesday", &["wednesday", "wed", "wednesdays", "mittwoch", "mercredi", "miércoles"]),
+    ("thursday", &["thursday", "thu", "thurs", "thursdays", "donnerstag", "jeudi", "jueves"]),
+    ("friday", &["friday", "fri", "fridays", "freitag", "vendredi", "viernes"]),
+    ("saturday", &["saturday", "saturdays", "samstag", "samedi", "sábado"]),
+    ("sunday", &["sunday", "sundays", "sonntag", "dimanche", "domingo"]),
+    ("today", &["today", "heute", "hoy", "сегодня"]),
+    ("tomorrow", &["tomorrow", "morgen", "demain", "mañana", "завтра"]),
+    ("yesterday", &["yesterday", "gestern", "hier", "ayer", "вчера"]),
+    ("morning", &["morning", "mornings"]),
+    ("afternoon", &["afternoon", "afternoons"]),
+    ("evening", &["evening", "evenings"]),
+    ("night", &["night", "nights"]),
+    ("tonight", &["tonight"]),
+    ("noon", &["noon"]),
+    ("midnight", &["midnight"]),
+];
+
+/// Words of which only one holds at a time. Verbs and adjectives of general English; not a thesaurus.
+#[rustfmt::skip]
+pub(super) const OPPOSITES: &[(&str, &str)] = &[
+    ("love", "hate"), ("like", "hate"), ("like", "dislike"), ("love", "dislike"), ("enjoy", "hate"),
+    ("enabled", "disabled"), ("enable", "disable"), ("on", "off"), ("open", "closed"), ("open", "close"),
+    ("true", "false"), ("always", "never"), ("before", "after"), ("up", "down"), ("more", "less"),
+    ("increase", "decrease"), ("with", "without"), ("start", "stop"), ("allow", "deny"), ("allow", "forbid"),
+    ("allowed", "forbidden"), ("accept", "reject"), ("single", "married"), ("married", "divorced"),
+    ("alive", "dead"), ("hot", "cold"), ("buy", "sell"), ("minimum", "maximum"), ("min", "max"), ("male", "female"),
+    ("empty", "full"), ("agree", "disagree"), ("possible", "impossible"), ("public", "private"),
+    ("required", "optional"), ("active", "inactive"), ("happy", "unhappy"), ("safe", "unsafe"), ("win", "lose"),
+    ("right", "wrong"), ("early", "late"), ("last", "next"), ("big", "small"), ("old", "young"), ("old", "new"), ("high", "low"),
+    ("fast", "slow"), ("inside", "outside"), ("asleep", "awake"), ("present", "absent"), ("online", "offline"),
+];
+
+/// Words that announce the one value an attribute has at a time, so that another name there is a correction and
+/// not merely another fact: `my name is`, `lives in`, `works at`.
+#[rustfmt::skip]
+pub(super) const SINGLE_VALUED: &[&str] = &[
+    "name", "named", "called", "surname", "nickname", "username", "email", "address", "phone", "birthday",
+    "password", "favourite", "favorite", "default", "current", "currently", "capital", "timezone", "employer",
+    "boss", "manager", "husband", "wife", "spouse", "partner", "hometown", "deadline", "branch", "host",
+    "database", "live", "lives", "living", "work", "works", "working", "born", "married", "located", "based",
+    "hosted", "moved", "heiße", "heisse", "wohne", "wohnt", "arbeite", "arbeitet", "llamo", "vivo", "trabajo",
+    "appelle", "habite", "travaille", "зовут", "живу", "живет", "работаю",
+];

@@ -1,0 +1,166 @@
+//! What a new memory is to one that is already stored: the decision, not its consequences.
+
+use super::guard::{self, Difference};
+
+/// Cosine similarities at which two texts may be the same or in conflict. They belong to an embedding model: each
+/// provider carries measured defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Thresholds {
+    /// At least this similar, and without a [difference](Difference) in meaning: a duplicate.
+    pub duplicate: f32,
+    /// At least this similar, with one value in place of another: a conflict.
+    pub conflict: f32,
+}
+
+/// What the new text is to the old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It says the same.
+    Duplicate,
+    /// It says what cannot hold beside the old one.
+    Conflict,
+    /// It says something else, or more.
+    Distinct,
+}
+
+/// What makes a conflict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ConflictRule {
+    /// Similarity and a value in place of another, as seen by the [guard].
+    #[default]
+    Guarded,
+    /// Similarity alone: every near text that is no duplicate is superseded.
+    Similarity,
+}
+
+/// Judges a pair by the cosine of its embeddings and by its words.
+///
+/// Never [`Verdict::Duplicate`] across a [difference](guard::difference) in meaning, and always
+/// [`Verdict::Distinct`] when one text [contains](guard::is_containment) the other or the similarity is NaN:
+/// hiding a memory that still holds is worse than keeping one twice. Symmetric in the two texts.
+#[must_use]
+pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> Verdict {
+    let (may_repeat, may_conflict) = (
+        similarity >= thresholds.duplicate,
+        similarity >= thresholds.conflict,
+    );
+    if !(may_repeat || may_conflict) || guard::is_containment(old, new) {
+        return Verdict::Distinct;
+    }
+    match guard::difference(old, new) {
+        Difference::None if may_repeat => Verdict::Duplicate,
+        Difference::Replacement if may_conflict => Verdict::Conflict,
+        _ if may_conflict && rule == ConflictRule::Similarity => Verdict::Conflict,
+        _ => Verdict::Distinct,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const THRESHOLDS: Thresholds = Thresholds {
+        duplicate: 0.95,
+        conflict: 0.8,
+    };
+
+    fn guarded(similarity: f32, old: &str, new: &str) -> Verdict {
+        judge(ConflictRule::Guarded, THRESHOLDS, similarity, old, new)
+    }
+
+    fn by_similarity(similarity: f32, old: &str, new: &str) -> Verdict {
+        judge(ConflictRule::Similarity, THRESHOLDS, similarity, old, new)
+    }
+
+    #[test]
+    fn thresholds_are_inclusive_and_nan_is_distinct() {
+        assert_eq!(guarded(0.95, "I like tea", "I like the tea"), Verdict::Duplicate);
+        assert_eq!(guarded(0.949, "I like tea", "I like the tea"), Verdict::Distinct);
+        assert_eq!(guarded(f32::NAN, "I like tea", "I like tea"), Verdict::Distinct);
+        assert_eq!(
+            by_similarity(f32::NAN, "I like tea", "I like tea"),
+            Verdict::Distinct
+        );
+    }
+
+    #[test]
+    fn a_replaced_value_conflicts_however_similar() {
+        for similarity in [0.8, 0.99, 1.0] {
+            assert_eq!(
+                guarded(similarity, "The port is 8080", "The port is 8081"),
+                Verdict::Conflict
+            );
+            assert_eq!(
+                guarded(similarity, "My name is liguoyu", "My name is liguosong"),
+                Verdict::Conflict
+            );
+        }
+        assert_eq!(
+            guarded(0.79, "The port is 8080", "The port is 8081"),
+            Verdict::Distinct
+        );
+    }
+
+    #[test]
+    fn additions_are_distinct() {
+        assert_eq!(
+            guarded(0.9, "I like tea", "I like tea but prefer coffee"),
+            Verdict::Distinct
+        );
+        assert_eq!(
+            guarded(0.99, "I like tea", "I like tea but prefer coffee"),
+            Verdict::Distinct
+        );
+        assert_eq!(
+            guarded(0.99, "I like tea", "I like tea but no sugar"),
+            Verdict::Distinct
+        );
+        assert_eq!(
+            guarded(
+                0.9,
+                "The dog is called Rex",
+                "The dog is called Rex and is 5 years old"
+            ),
+            Verdict::Distinct
+        );
+    }
+
+    #[test]
+    fn the_rule_by_similarity_supersedes_all_that_is_near() {
+        assert_eq!(
+            by_similarity(0.85, "I like tea", "I like the coffee"),
+            Verdict::Conflict
+        );
+        assert_eq!(
+            by_similarity(0.97, "The port is 8080", "The port is 8081"),
+            Verdict::Conflict
+        );
+        assert_eq!(
+            by_similarity(0.97, "I like tea", "i like TEA"),
+            Verdict::Duplicate
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn symmetric(similarity in 0_f32..1.0, a in "[a-zA-Z0-9 ,.]{0,40}", b in "[a-zA-Z0-9 ,.]{0,40}") {
+            prop_assert_eq!(guarded(similarity, &a, &b), guarded(similarity, &b, &a));
+            prop_assert_eq!(by_similarity(similarity, &a, &b), by_similarity(similarity, &b, &a));
+        }
+
+        #[test]
+        fn a_changed_number_is_no_duplicate(words in prop::collection::vec("[a-z]{1,8}", 0..6), a in 0_u32.., b in 0_u32..) {
+            prop_assume!(a != b);
+            let text = |n: u32| format!("{} {n}", words.join(" "));
+            prop_assert_ne!(guarded(1.0, &text(a), &text(b)), Verdict::Duplicate);
+        }
+
+        #[test]
+        fn a_repeat_in_capitals_is_a_duplicate(words in prop::collection::vec("[a-z]{1,8}|[0-9]{1,4}", 1..8)) {
+            let text = words.join(" ");
+            prop_assert_eq!(guarded(1.0, &text, &text.to_uppercase()), Verdict::Duplicate);
+        }
+    }
+}
