@@ -40,6 +40,23 @@ pub async fn pending(db: &Db, space: Space, limit: i64) -> Result<Vec<Pending>> 
         .collect())
 }
 
+/// Whether a memory waits for its vector in the space.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn is_pending(tx: &mut Tx, space: Space, scope: ScopeId, id: Uuid) -> Result<bool> {
+    let ready = sqlx::query_scalar!(
+        r#"select exists (select from memory_embedding
+                           where scope_id = $1 and memory_id = $2 and space_id = $3) as "ready!""#,
+        scope.0,
+        id,
+        space.id
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(!ready)
+}
+
 /// Adds the vector of a memory, unless it was forgotten or embedded meanwhile.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Recall's candidates: which memories share words or meaning with a query. Ranking them is the engine's business.
 
 use chrono::{DateTime, Utc};
-use pgvector::{HalfVector, Vector};
+use pgvector::Vector;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
@@ -170,7 +170,7 @@ async fn scan(
 ) -> Result<Vec<Hit>> {
     let (number, width) = (space.id, space.dimensions);
     let (distance, order) = if indexed {
-        let distance = format!("(e.embedding::halfvec({width}) <=> $2)");
+        let distance = format!("(e.embedding::halfvec({width}) <=> $2::vector::halfvec({width}))");
         (distance.clone(), distance)
     } else {
         ("(e.embedding <=> $2)".to_owned(), "(e.embedding <=> $2) + 0".to_owned())
@@ -190,13 +190,9 @@ async fn scan(
           order by {order}
           limit $12"
     );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(scope.0);
-    let query = if indexed {
-        query.bind(HalfVector::from_f32_slice(vector))
-    } else {
-        query.bind(Vector::from(vector.to_vec()))
-    };
-    let rows = query
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(scope.0)
+        .bind(Vector::from(vector.to_vec()))
         .bind(&filter.tags)
         .bind(filter.any_tag)
         .bind(&filter.source)

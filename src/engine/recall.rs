@@ -1,0 +1,348 @@
+//! `recall_memory`: SQL picks candidates by words and by meaning, `score` ranks them.
+
+use std::collections::{HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::score::bm25::{Bm25, Posting, idf};
+use super::score::collapse::collapse_near_identical;
+use super::score::{Candidate, Scored, rank};
+use super::{Call, Engine, view, view_of};
+use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
+use crate::auth::Caller;
+use crate::db::memory::{StoredMemory, fetch};
+use crate::db::recall::{Filter, Hit, ScopeSize, by_meaning, by_words, frequencies, size};
+use crate::db::{self, ScopeId, Tx};
+use crate::error::{Error, Result};
+use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
+use crate::text;
+
+/// Candidates of each arm: twenty lose nothing at k <= 20, fifty are exact (measured on LoCoMo).
+const POOL: i64 = 50;
+/// Memories returned when the call does not say.
+const DEFAULT_K: u32 = 10;
+/// The most memories of one answer.
+const MAX_K: u32 = 100;
+
+/// A checked request.
+struct Question {
+    query: String,
+    k: usize,
+    filter: Filter,
+    tiers: Vec<Tier>,
+    min_score: f32,
+    max_chars: Option<usize>,
+}
+
+impl Question {
+    /// Whether a memory counts: the same conditions that SQL applies, for the arms that SQL does not see.
+    fn admits(&self, memory: &Memory) -> bool {
+        let filter = &self.filter;
+        let tags = if filter.any_tag {
+            filter.tags.is_empty() || filter.tags.iter().any(|tag| memory.tags.contains(tag))
+        } else {
+            filter.tags.iter().all(|tag| memory.tags.contains(tag))
+        };
+        let happened = memory.occurred_at.unwrap_or(memory.created_at);
+        let valid = match filter.as_of {
+            Some(at) => memory.valid_from <= at && memory.valid_to.is_none_or(|end| at < end),
+            None => filter.superseded || memory.valid_to.is_none(),
+        };
+        tags && valid
+            && (self.tiers.is_empty() || self.tiers.contains(&memory.tier))
+            && filter.source.as_ref().is_none_or(|source| memory.source.as_ref() == Some(source))
+            && filter.occurred_after.is_none_or(|after| happened >= after)
+            && filter.occurred_before.is_none_or(|before| happened < before)
+    }
+
+    fn wants(&self, tier: Tier) -> bool {
+        self.tiers.is_empty() || self.tiers.contains(&tier)
+    }
+}
+
+/// The raw signals of one candidate.
+#[derive(Clone, Copy, Default)]
+struct Signals {
+    vector: Option<f32>,
+    lexical: Option<f32>,
+}
+
+impl Signals {
+    fn raise(&mut self, other: Self) {
+        self.vector = self.vector.max(other.vector);
+        self.lexical = self.lexical.max(other.lexical);
+    }
+}
+
+/// Everything that may be an answer.
+#[derive(Default)]
+struct Pool {
+    signals: HashMap<Uuid, Signals>,
+    durable: HashMap<Uuid, StoredMemory>,
+    working: HashMap<Uuid, Memory>,
+}
+
+impl Engine {
+    /// Finds memories, best first.
+    ///
+    /// # Errors
+    /// `scope_not_granted`, `action_not_granted`; `invalid_argument` with the field; `unavailable` when the database
+    /// is down. Other parts that are down are named in `degraded`.
+    pub async fn recall(&self, caller: &Caller, args: RecallArgs) -> Result<RecallAnswer> {
+        let call = self.authorise(
+            caller,
+            "recall_memory",
+            Action::Read,
+            args.scope.as_deref(),
+            args.actor.clone(),
+        )?;
+        let result = async { self.answer(&call, &check_recall(args)?).await }.await;
+        match &result {
+            Ok(answer) => {
+                let detail = json!({ "returned": answer.memories.len(), "degraded": answer.degraded });
+                self.journal.audit(call.audit("ok", None, detail));
+            }
+            Err(_) => self.audit_failure(&call, &result),
+        }
+        result
+    }
+
+    async fn answer(&self, call: &Call, question: &Question) -> Result<RecallAnswer> {
+        let mut degraded = Vec::new();
+        let Some(scope) = self.scope_id(&call.scope).await? else {
+            return Ok(RecallAnswer { memories: Vec::new(), degraded, left_out: None });
+        };
+        let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
+        let vector = if durable { self.embed(&question.query).await } else { None };
+        if durable && vector.is_none() {
+            degraded.push("embedder".to_owned());
+        }
+        if durable && db::space::is_building(&self.db, self.space).await? {
+            degraded.push("embeddings".to_owned());
+        }
+        let working = if question.wants(Tier::Working) {
+            self.working.list(scope, call.at).await.unwrap_or_else(|error| {
+                tracing::warn!(error = %error, "the working tier failed; recalling without it");
+                degraded.push("working".to_owned());
+                Vec::new()
+            })
+        } else {
+            Vec::new()
+        };
+        let pool = self.gather(scope, question, vector.as_deref(), working).await?;
+        let ranked = self.rank(&pool, call.at);
+        let answer = choose(question, pool, ranked, degraded);
+        let recalled = answer.memories.iter().filter(|hit| hit.memory.tier != Tier::Working);
+        self.journal.recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
+        Ok(answer)
+    }
+
+    /// Collects the candidates of every arm, their neighbours, and the facts that originals speak for.
+    async fn gather(
+        &self,
+        scope: ScopeId,
+        question: &Question,
+        vector: Option<&[f32]>,
+        working: Vec<Memory>,
+    ) -> Result<Pool> {
+        let terms = text::query_terms(&question.query);
+        let limit = POOL.max(i64::try_from(question.k).unwrap_or(POOL));
+        let mut pool = Pool::default();
+        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        let size = size(&mut tx, scope).await?;
+        if question.wants(Tier::Episodic) || question.wants(Tier::Semantic) {
+            let Bm25 { k1, b } = Bm25::default();
+            let constants = (f64::from(k1), f64::from(b));
+            let words = by_words(&mut tx, scope, &terms, size, constants, &question.filter, limit).await?;
+            let meaning = match vector {
+                Some(vector) => {
+                    by_meaning(&mut tx, scope, self.space, vector, size, &question.filter, limit).await?
+                }
+                None => Vec::new(),
+            };
+            for Hit { id, score } in words {
+                pool.signals.entry(id).or_default().lexical = Some(score);
+            }
+            for Hit { id, score } in meaning {
+                pool.signals.entry(id).or_default().vector = Some(score);
+            }
+            let ids: Vec<Uuid> = pool.signals.keys().copied().collect();
+            let stored = fetch(&mut tx, scope, &ids).await?;
+            let related = lend_to_facts(&mut pool, stored, question);
+            let related: Vec<Uuid> =
+                related.into_iter().filter(|id| !pool.durable.contains_key(id)).collect();
+            if !related.is_empty() {
+                for stored in fetch(&mut tx, scope, &related).await? {
+                    pool.durable.insert(stored.memory.id, stored);
+                }
+            }
+        }
+        if !working.is_empty() {
+            let known = frequencies(&mut tx, scope, &terms).await?;
+            score_working(&mut pool, working, &terms, &known, size);
+        }
+        tx.commit().await?;
+        pool.durable.retain(|_, stored| question.admits(&stored.memory));
+        pool.working.retain(|_, memory| question.admits(memory));
+        Ok(pool)
+    }
+
+    fn rank(&self, pool: &Pool, now: DateTime<Utc>) -> Vec<Scored> {
+        let age_days = |at: DateTime<Utc>| (now - at).as_seconds_f64().max(0.0) / 86_400.0;
+        let durable = pool.durable.values().map(|stored| {
+            let signals = pool.signals.get(&stored.memory.id).copied().unwrap_or_default();
+            Candidate {
+                id: stored.memory.id,
+                vector: signals.vector,
+                lexical: signals.lexical,
+                previous: stored.previous,
+                next: stored.next,
+                age_days: age_days(stored.memory.occurred_at.unwrap_or(stored.memory.created_at)),
+                access_count: stored.access_count,
+                confidence: stored.memory.confidence,
+            }
+        });
+        let working = pool.working.values().map(|memory| {
+            let signals = pool.signals.get(&memory.id).copied().unwrap_or_default();
+            Candidate {
+                id: memory.id,
+                vector: signals.vector,
+                lexical: signals.lexical,
+                previous: None,
+                next: None,
+                age_days: age_days(memory.occurred_at.unwrap_or(memory.created_at)),
+                access_count: 0,
+                confidence: memory.confidence,
+            }
+        });
+        let candidates: Vec<Candidate> = durable.chain(working).collect();
+        rank(&candidates, &self.settings.weights, self.settings.recency_half_life_days)
+    }
+}
+
+fn check_recall(args: RecallArgs) -> Result<Question> {
+    if args.query.trim().is_empty() {
+        return Err(Error::invalid("query", "query is empty", "Say what to look for; list_memories lists everything."));
+    }
+    if args.query.contains('\0') {
+        return Err(Error::invalid("query", "query has a NUL character", "Send plain text."));
+    }
+    let k = args.k.unwrap_or(DEFAULT_K);
+    if !(1..=MAX_K).contains(&k) {
+        return Err(Error::invalid("k", format!("k is {k}"), "From 1 to 100."));
+    }
+    let min_score = args.min_score.unwrap_or(0.0);
+    if !(0.0..=1.0).contains(&min_score) {
+        return Err(Error::invalid("min_score", "min_score is out of range", "From 0 to 1."));
+    }
+    if args.max_chars == Some(0) {
+        return Err(Error::invalid("max_chars", "max_chars is 0", "At least 1."));
+    }
+    let durable = args.tiers.iter().filter(|tier| **tier != Tier::Working);
+    Ok(Question {
+        filter: Filter {
+            tags: check_tags(args.tags)?,
+            any_tag: args.tags_match == Some(TagsMatch::Any),
+            source: check_label("source", args.source)?,
+            tiers: durable.map(|tier| tier.as_str().to_owned()).collect(),
+            occurred_after: args.occurred_after,
+            occurred_before: args.occurred_before,
+            as_of: args.as_of,
+            superseded: args.include_superseded,
+            originals: true,
+        },
+        query: args.query,
+        k: k as usize,
+        tiers: args.tiers,
+        min_score,
+        max_chars: args.max_chars.map(|chars| chars as usize),
+    })
+}
+
+/// Puts what was fetched into the pool. The originals of a consolidated fact lend it their signals and step back.
+/// Answers what else has to be fetched: those facts, and the neighbours.
+fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question: &Question) -> HashSet<Uuid> {
+    let mut related = HashSet::new();
+    for stored in stored {
+        let memory = &stored.memory;
+        let consolidated = memory.superseded_reason.as_deref() == Some("consolidated");
+        if consolidated && question.filter.as_of.is_none() && !question.filter.superseded {
+            let signals = pool.signals.remove(&memory.id).unwrap_or_default();
+            if let Some(fact) = memory.superseded_by {
+                pool.signals.entry(fact).or_default().raise(signals);
+                related.insert(fact);
+            }
+            continue;
+        }
+        related.extend(stored.previous.iter().chain(&stored.next));
+        pool.durable.insert(memory.id, stored);
+    }
+    related
+}
+
+/// Working memories have no postings: their words are weighed by the frequencies of the scope's durable memories.
+fn score_working(
+    pool: &mut Pool,
+    working: Vec<Memory>,
+    terms: &[String],
+    known: &[(String, i64)],
+    size: ScopeSize,
+) {
+    let documents = u64::try_from(size.memories).unwrap_or(0) + working.len() as u64;
+    let rarity = |term: &str| {
+        let df = known.iter().find(|(known, _)| known == term).map_or(0, |(_, df)| *df);
+        idf(documents, u64::try_from(df).unwrap_or(0))
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "an average length is far below 2^24")]
+    let average = size.average_tokens as f32;
+    for memory in working {
+        let analysis = text::analyse(&memory.content);
+        let postings = analysis.terms.iter().filter(|(term, _)| terms.contains(term));
+        let postings = postings.map(|(term, tf)| Posting { tf: *tf, idf: rarity(term) });
+        let score = Bm25::default().score(postings, analysis.tokens, average);
+        if score > 0.0 {
+            pool.signals.entry(memory.id).or_default().lexical = Some(score);
+            pool.working.insert(memory.id, memory);
+        }
+    }
+}
+
+/// Takes the best of the ranking within the caller's limits.
+fn choose(question: &Question, mut pool: Pool, ranked: Vec<Scored>, degraded: Vec<String>) -> RecallAnswer {
+    let enough = ranked.iter().filter(|scored| scored.score >= question.min_score);
+    let texts = enough.clone().filter_map(|scored| {
+        let durable = pool.durable.get(&scored.id).map(|stored| &stored.memory);
+        durable.or_else(|| pool.working.get(&scored.id)).map(|memory| (scored.id, memory.content.as_str()))
+    });
+    // Only as many as could be returned are compared with each other: two of three may be near-identical.
+    let kept: HashSet<Uuid> =
+        collapse_near_identical(texts.take(question.k.saturating_mul(3))).into_iter().collect();
+    let chosen: Vec<Scored> = enough.filter(|scored| kept.contains(&scored.id)).take(question.k).cloned().collect();
+    let (found, mut room) = (chosen.len(), question.max_chars.unwrap_or(usize::MAX));
+    let mut memories = Vec::with_capacity(found);
+    for scored in chosen {
+        let Some(memory) = take_view(&mut pool, scored.id) else { continue };
+        let Some(left) = room.checked_sub(memory.content.chars().count()) else { break };
+        room = left;
+        memories.push(RecalledMemory {
+            memory,
+            score: scored.score,
+            why: WhyParts {
+                vector: scored.why.vector,
+                lexical: scored.why.lexical,
+                neighbour: scored.why.neighbour,
+                recency: scored.why.recency,
+                frequency: scored.why.frequency,
+                confidence: scored.why.confidence,
+            },
+        });
+    }
+    let left_out = u32::try_from(found - memories.len()).ok().filter(|left_out| *left_out > 0);
+    RecallAnswer { memories, degraded, left_out }
+}
+
+fn take_view(pool: &mut Pool, id: Uuid) -> Option<MemoryView> {
+    pool.durable.remove(&id).map(view).or_else(|| pool.working.remove(&id).map(view_of))
+}

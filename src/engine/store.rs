@@ -1,0 +1,430 @@
+//! `store_memory`: when it answers, the memory is durable and the answer says what happened.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Datelike, TimeDelta, Utc};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::judge::{Verdict, judge};
+use super::{Call, Engine};
+use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
+use crate::auth::Caller;
+use crate::db::memory::{NewMemory, StoredMemory};
+use crate::db::recall::{Filter, by_meaning, size};
+use crate::db::{self, ScopeId, Tx, audit, idempotency, memory};
+use crate::error::{Error, Result};
+use crate::model::{
+    Action, ConflictPolicy, Memory, Tier, check_content, check_label, check_tags, parse_id,
+};
+use crate::text;
+use crate::working::NewWorking;
+
+/// What a memory that was stated once is trusted; further sources raise it.
+const FIRST_CONFIDENCE: f32 = 0.8;
+/// How much of the way to certainty each further source goes.
+const CONFIDENCE_RISE: f32 = 0.25;
+/// How many of the nearest memories are judged.
+const JUDGED: i64 = 5;
+/// The longest life of a working memory: what is to last longer is no working memory.
+const TTL_MAX_SECONDS: u64 = 31_536_000;
+/// The most bytes of metadata, as JSON.
+const METADATA_MAX_BYTES: usize = 16 * 1024;
+/// How long an idempotency key gives the first answer again.
+const IDEMPOTENCY_HOURS: i64 = 24;
+
+/// A checked request.
+struct Statement {
+    content: String,
+    content_hash: [u8; 32],
+    tags: Vec<String>,
+    source: Option<String>,
+    metadata: std::collections::BTreeMap<String, Value>,
+    occurred_at: Option<DateTime<Utc>>,
+    ttl: Option<Duration>,
+    replaces: Option<Uuid>,
+    policy: ConflictPolicy,
+    /// The key with the hash of all arguments.
+    idempotency: Option<(String, [u8; 32])>,
+}
+
+/// What the judge made of a new memory.
+#[derive(Default)]
+struct Judgement {
+    duplicate_of: Option<Likeness>,
+    contradicts: Vec<Likeness>,
+}
+
+impl Engine {
+    /// Stores one memory.
+    ///
+    /// # Errors
+    /// `scope_not_granted`, `action_not_granted`; `invalid_argument` and `limit_exceeded` with the field;
+    /// `not_found` and `conflict` for `replaces`; `idempotency_mismatch`; `unavailable`. Nothing is stored then.
+    pub async fn store(&self, caller: &Caller, args: StoreArgs) -> Result<StoreAnswer> {
+        let call = self.authorise(
+            caller,
+            "store_memory",
+            Action::Write,
+            args.scope.as_deref(),
+            args.actor.clone(),
+        )?;
+        let result = async {
+            let statement = self.check_store(args)?;
+            match statement.ttl {
+                Some(ttl) => self.store_working(&call, statement, ttl).await,
+                None => self.store_durable(&call, statement).await,
+            }
+        }
+        .await;
+        self.audit_failure(&call, &result);
+        result
+    }
+
+    fn check_store(&self, args: StoreArgs) -> Result<Statement> {
+        check_content(&args.content, self.settings.max_content_bytes)?;
+        let idempotency = check_label("idempotency_key", args.idempotency_key.clone())?
+            .map(|key| {
+                let body = serde_json::to_vec(&args).map_err(|error| Error::Internal(error.into()))?;
+                Ok::<_, Error>((key, Sha256::digest(body).into()))
+            })
+            .transpose()?;
+        let replaces = args.replaces.as_deref().map(|id| parse_id("replaces", id)).transpose()?;
+        if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
+            return Err(Error::invalid(
+                "replaces",
+                "a memory with ttl_seconds cannot replace a durable one",
+                "Leave out ttl_seconds, or store the new memory without replaces.",
+            ));
+        }
+        Ok(Statement {
+            content_hash: text::content_hash(&args.content),
+            content: args.content,
+            tags: check_tags(args.tags)?,
+            source: check_label("source", args.source)?,
+            metadata: check_metadata(args.metadata)?,
+            occurred_at: args.occurred_at.map(check_time).transpose()?,
+            ttl: args.ttl_seconds.map(check_ttl).transpose()?,
+            replaces,
+            policy: args.on_conflict.unwrap_or(self.settings.conflict_policy),
+            idempotency,
+        })
+    }
+
+    async fn store_working(&self, call: &Call, statement: Statement, ttl: Duration) -> Result<StoreAnswer> {
+        let (mut tx, scope) = self.open_for_store(call).await?;
+        if let Some(answer) = first_answer(&mut tx, scope, &statement, call.at).await? {
+            return Ok(answer);
+        }
+        // The working tier may be another server: it is not asked from within a transaction.
+        tx.commit().await?;
+        self.scope_ids.insert(call.scope.clone(), scope).await;
+        let new = NewWorking {
+            id: self.clock.new_id(),
+            content: statement.content.clone(),
+            content_hash: statement.content_hash,
+            tags: statement.tags.clone(),
+            source: statement.source.clone(),
+            actor: call.actor.clone(),
+            metadata: statement.metadata.clone(),
+            occurred_at: statement.occurred_at,
+            created_at: call.at,
+        };
+        let put = self.working.put(scope, new, ttl, call.at).await?;
+        let answer = StoreAnswer {
+            outcome: if put.refreshed { StoreOutcome::Duplicate } else { StoreOutcome::Stored },
+            id: put.id,
+            tier: Tier::Working,
+            duplicate_of: put.refreshed.then_some(Likeness { id: put.id, similarity: 1.0 }),
+            supersedes: Vec::new(),
+            conflicts_with: Vec::new(),
+            support: put.support,
+            confidence: crate::working::CONFIDENCE,
+            embedding: EmbeddingState::None,
+            expires_at: Some(put.expires_at),
+            degraded: Vec::new(),
+        };
+        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        finish(&mut tx, scope, call, &statement, &answer).await?;
+        tx.commit().await?;
+        Ok(answer)
+    }
+
+    async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
+        let vector = self.embed(&statement.content).await;
+        let _turn = self.wait_for(&call.scope).await;
+        let (mut tx, scope) = self.open_for_store(call).await?;
+        tx.lock_scope(scope).await?;
+        if let Some(answer) = first_answer(&mut tx, scope, &statement, call.at).await? {
+            return Ok(answer);
+        }
+        let replaced = match statement.replaces {
+            Some(id) => Some(replaceable(&mut tx, scope, id).await?),
+            None => None,
+        };
+        let judgement = self.judge_statement(&mut tx, scope, &statement, vector.as_deref()).await?;
+        let mut answer = match judgement.duplicate_of {
+            Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
+            None => self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref()).await?,
+        };
+        let source_of_truth = answer.id;
+        let mut superseded: Vec<Likeness> = Vec::new();
+        if let Some(old) = replaced.filter(|old| old.id != source_of_truth) {
+            memory::supersede(&mut tx, scope, &[old.id], source_of_truth, "replaced", call.at).await?;
+            superseded.push(old);
+        }
+        let contradicts = judgement.contradicts.into_iter().filter(|other| {
+            other.id != source_of_truth && superseded.iter().all(|old| old.id != other.id)
+        });
+        let contradicts: Vec<Likeness> = contradicts.collect();
+        match statement.policy {
+            ConflictPolicy::NewestWins if !contradicts.is_empty() => {
+                let ids: Vec<Uuid> = contradicts.iter().map(|old| old.id).collect();
+                let valid_from = statement.occurred_at.unwrap_or(call.at);
+                memory::supersede(&mut tx, scope, &ids, source_of_truth, "conflict", valid_from).await?;
+                superseded.extend(contradicts);
+            }
+            ConflictPolicy::Flag => {
+                for old in contradicts {
+                    let id = self.clock.new_id();
+                    memory::flag(&mut tx, scope, id, source_of_truth, old.id, old.similarity, call.at).await?;
+                    answer.conflicts_with.push(old);
+                }
+            }
+            ConflictPolicy::NewestWins | ConflictPolicy::KeepBoth => {}
+        }
+        if answer.outcome == StoreOutcome::Stored {
+            if !superseded.is_empty() {
+                answer.outcome = StoreOutcome::Superseded;
+            } else if !answer.conflicts_with.is_empty() {
+                answer.outcome = StoreOutcome::Flagged;
+            }
+        }
+        answer.supersedes = superseded;
+        if vector.is_none() {
+            answer.degraded.push("embedder".to_owned());
+        }
+        finish(&mut tx, scope, call, &statement, &answer).await?;
+        tx.commit().await?;
+        self.scope_ids.insert(call.scope.clone(), scope).await;
+        Ok(answer)
+    }
+
+    async fn open_for_store(&self, call: &Call) -> Result<(Tx, ScopeId)> {
+        match self.scope_id(&call.scope).await? {
+            Some(scope) => Ok((Tx::for_scope(&self.db, scope).await?, scope)),
+            None => db::scope::open_or_create(&self.db, &call.scope, call.at).await,
+        }
+    }
+
+    /// Holds the new memory against what is active: the same text first, then the nearest by meaning.
+    async fn judge_statement(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        statement: &Statement,
+        vector: Option<&[f32]>,
+    ) -> Result<Judgement> {
+        if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
+            let duplicate_of = Some(Likeness { id, similarity: 1.0 });
+            return Ok(Judgement { duplicate_of, ..Judgement::default() });
+        }
+        let Some(vector) = vector else { return Ok(Judgement::default()) };
+        let size = size(tx, scope).await?;
+        let hits = by_meaning(tx, scope, self.space, vector, size, &Filter::default(), JUDGED).await?;
+        let least = self.settings.thresholds.duplicate.min(self.settings.thresholds.conflict);
+        let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
+        if near.is_empty() {
+            return Ok(Judgement::default());
+        }
+        let ids: Vec<Uuid> = near.iter().map(|hit| hit.id).collect();
+        let known = memory::fetch(tx, scope, &ids).await?;
+        let mut judgement = Judgement::default();
+        for hit in near {
+            let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else { continue };
+            let (rule, thresholds) = (self.settings.conflict_rule, self.settings.thresholds);
+            let likeness = Likeness { id: hit.id, similarity: hit.score };
+            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
+                Verdict::Duplicate if judgement.duplicate_of.is_none() => judgement.duplicate_of = Some(likeness),
+                Verdict::Conflict => judgement.contradicts.push(likeness),
+                Verdict::Duplicate | Verdict::Distinct => {}
+            }
+        }
+        if judgement.duplicate_of.is_some() {
+            // What was known stays as it was judged when it came.
+            judgement.contradicts.clear();
+        }
+        Ok(judgement)
+    }
+
+    async fn insert_statement(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        call: &Call,
+        statement: &Statement,
+        vector: Option<&[f32]>,
+    ) -> Result<StoreAnswer> {
+        let memory = Memory {
+            id: self.clock.new_id(),
+            tier: Tier::Episodic,
+            content: statement.content.clone(),
+            tags: statement.tags.clone(),
+            source: statement.source.clone(),
+            actor: call.actor.clone(),
+            metadata: statement.metadata.clone(),
+            confidence: FIRST_CONFIDENCE,
+            support: 1,
+            created_at: call.at,
+            occurred_at: statement.occurred_at,
+            valid_from: statement.occurred_at.unwrap_or(call.at),
+            valid_to: None,
+            superseded_by: None,
+            superseded_reason: None,
+            expires_at: None,
+        };
+        let analysis = text::analyse(&memory.content);
+        let new = NewMemory {
+            memory: &memory,
+            content_hash: statement.content_hash,
+            analysis: &analysis,
+            embedding: vector.map(|vector| (self.space.id, vector)),
+        };
+        memory::insert(tx, scope, &new).await?;
+        Ok(StoreAnswer {
+            outcome: StoreOutcome::Stored,
+            id: memory.id,
+            tier: memory.tier,
+            duplicate_of: None,
+            supersedes: Vec::new(),
+            conflicts_with: Vec::new(),
+            support: memory.support,
+            confidence: memory.confidence,
+            embedding: if vector.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
+            expires_at: None,
+            degraded: Vec::new(),
+        })
+    }
+
+    /// One more statement of a memory that is known.
+    async fn support_known(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        statement: &Statement,
+        known: Likeness,
+    ) -> Result<StoreAnswer> {
+        let source = statement.source.as_deref();
+        let (support, confidence) = memory::support(tx, scope, known.id, source, CONFIDENCE_RISE).await?;
+        let stored = fetch_one(tx, scope, known.id).await?;
+        let pending = db::embedding::is_pending(tx, self.space, scope, known.id).await?;
+        Ok(StoreAnswer {
+            outcome: StoreOutcome::Duplicate,
+            id: known.id,
+            tier: stored.memory.tier,
+            duplicate_of: Some(known),
+            supersedes: Vec::new(),
+            conflicts_with: Vec::new(),
+            support,
+            confidence,
+            embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
+            expires_at: None,
+            degraded: Vec::new(),
+        })
+    }
+}
+
+async fn first_answer(
+    tx: &mut Tx,
+    scope: ScopeId,
+    statement: &Statement,
+    now: DateTime<Utc>,
+) -> Result<Option<StoreAnswer>> {
+    match &statement.idempotency {
+        Some((key, body)) => idempotency::find(tx, scope, key, body, now).await,
+        None => Ok(None),
+    }
+}
+
+/// Keeps the answer under its key and writes the audit row, in the change's own transaction.
+async fn finish(
+    tx: &mut Tx,
+    scope: ScopeId,
+    call: &Call,
+    statement: &Statement,
+    answer: &StoreAnswer,
+) -> Result<()> {
+    if let Some((key, body)) = &statement.idempotency {
+        let expires_at = call.at + TimeDelta::hours(IDEMPOTENCY_HOURS);
+        idempotency::keep(tx, scope, key, body, answer, call.at, expires_at).await?;
+    }
+    let ids = |others: &[Likeness]| others.iter().map(|other| other.id).collect::<Vec<_>>();
+    let detail = json!({
+        "outcome": answer.outcome,
+        "tier": answer.tier,
+        "supersedes": ids(&answer.supersedes),
+        "conflicts_with": ids(&answer.conflicts_with),
+    });
+    audit::append(tx.conn(), &[call.audit("ok", Some(answer.id), detail)]).await
+}
+
+/// The memory that a store corrects: one of this scope that is still active.
+async fn replaceable(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<Likeness> {
+    let old = fetch_one(tx, scope, id).await?;
+    if old.memory.valid_to.is_some() {
+        return Err(Error::Conflict {
+            message: "the memory named by replaces is superseded already".to_owned(),
+            hint: "Name the memory that superseded it, or leave out replaces.".to_owned(),
+        });
+    }
+    Ok(Likeness { id, similarity: 1.0 })
+}
+
+async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory> {
+    memory::fetch(tx, scope, &[id]).await?.pop().ok_or(Error::NotFound)
+}
+
+fn check_ttl(seconds: u64) -> Result<Duration> {
+    if (1..=TTL_MAX_SECONDS).contains(&seconds) {
+        return Ok(Duration::from_secs(seconds));
+    }
+    Err(Error::invalid(
+        "ttl_seconds",
+        format!("ttl_seconds is {seconds}"),
+        format!("From 1 to {TTL_MAX_SECONDS} (a year); leave it out to keep the memory."),
+    ))
+}
+
+fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
+    if (1..=9999).contains(&at.year()) {
+        return Ok(at);
+    }
+    Err(Error::invalid("occurred_at", "occurred_at is out of range", "A time between the years 1 and 9999."))
+}
+
+fn check_metadata(
+    metadata: std::collections::BTreeMap<String, Value>,
+) -> Result<std::collections::BTreeMap<String, Value>> {
+    let hint = "A JSON object of up to 16 KiB without NUL characters.";
+    if metadata.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
+        return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
+    }
+    let bytes = serde_json::to_vec(&metadata).map_err(|error| Error::Internal(error.into()))?.len();
+    if bytes > METADATA_MAX_BYTES {
+        return Err(Error::LimitExceeded {
+            field: Some("metadata".to_owned()),
+            message: format!("metadata has {bytes} bytes; the limit is {METADATA_MAX_BYTES}"),
+        });
+    }
+    Ok(metadata)
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
