@@ -19,8 +19,7 @@ pub struct Item {
 /// Groups items by similarity; returns indexes into `items`.
 ///
 /// Edges of at least `threshold` are taken best first. Two clusters merge only while no more than `max_size`
-/// members result and every centroid involved agrees: the cosine of the two centroids, too, is at least
-/// `threshold`. At the end members below `threshold` to the centroid of their cluster are dropped, the worst one
+/// members result and the cosine of their centroids is at least `threshold` too. At the end members below `threshold` to the centroid of their cluster are dropped, the worst one
 /// first, until none is left below, and clusters under `min_size` are not returned.
 ///
 /// Clusters are disjoint and do not depend on the order of `items`; members and clusters are sorted by id. The

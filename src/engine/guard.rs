@@ -53,13 +53,10 @@ pub fn difference(old: &str, new: &str) -> Difference {
     let found = found.into_iter().max().unwrap_or(Difference::None);
     if found == Difference::Replacement {
         let rest = |facts: &Facts| -> BTreeSet<String> {
-            facts
-                .content()
-                .filter(|word| !values.contains(*word))
-                .map(|word| text::stem(word).into_owned())
-                .collect()
+            let rest = facts.content().filter(|word| !values.contains(*word));
+            rest.map(|word| text::stem(word).into_owned()).collect()
         };
-        if jaccard(&rest(&old), &rest(&new)) < SAME_CONTEXT {
+        if is_other_subject(&old, &new) || jaccard(&rest(&old), &rest(&new)) < SAME_CONTEXT {
             return Difference::Other;
         }
     }
@@ -118,11 +115,8 @@ fn identifiers(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Diffe
 /// A quotation counts as common when the other text holds its words, quoted or not.
 fn quotes(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Difference {
     let mut only = |facts: &Facts, other: &Facts| {
-        let only: Vec<&String> = facts
-            .quotes
-            .iter()
-            .filter(|quote| !other.normalised.contains(*quote))
-            .collect();
+        let is_common = |quote: &str| other.quotes.contains(quote) || other.normalised.contains(quote);
+        let only: Vec<&String> = facts.quotes.iter().filter(|quote| !is_common(quote)).collect();
         values.extend(only.iter().flat_map(|quote| facts::words_of(quote)));
         only.len()
     };
@@ -145,30 +139,32 @@ fn negations(old: &Facts, new: &Facts) -> Difference {
 /// Another name is another fact, except where only one value can hold. The capital that opens a sentence makes a
 /// name only if both texts open with such a word.
 fn names(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Difference {
-    let only = |names: &BTreeSet<String>, other: &Facts| -> BTreeSet<String> {
-        names
-            .iter()
-            .filter(|name| !other.has_stem(name))
-            .cloned()
-            .collect()
-    };
-    let (only_old, only_new) = (only(&old.names, new), only(&new.names, old));
+    let (only_old, only_new) = (only_names(&old.names, new), only_names(&new.names, old));
     let found = sides(only_old.len(), only_new.len());
-    if found == Difference::None {
-        let opens = !only(&old.openers, new).is_empty() && !only(&new.openers, old).is_empty();
-        return if opens {
-            Difference::Other
-        } else {
-            Difference::None
-        };
+    values.extend(only_old.into_iter().chain(only_new).map(str::to_owned));
+    match found {
+        Difference::None if opens_differently(old, new) => Difference::Other,
+        Difference::Replacement if !shares_cue(old, new) => Difference::Other,
+        found => found,
     }
-    values.extend(only_old);
-    values.extend(only_new);
-    if shares_cue(old, new) {
-        found
-    } else {
-        Difference::Other
-    }
+}
+
+/// Whether the texts speak of different people or things, so that nothing they say can contradict.
+fn is_other_subject(old: &Facts, new: &Facts) -> bool {
+    let differs = !only_names(&old.names, new).is_empty() && !only_names(&new.names, old).is_empty();
+    (differs && !shares_cue(old, new)) || opens_differently(old, new)
+}
+
+fn opens_differently(old: &Facts, new: &Facts) -> bool {
+    !only_names(&old.openers, new).is_empty() && !only_names(&new.openers, old).is_empty()
+}
+
+fn only_names<'a>(names: &'a BTreeSet<String>, other: &Facts) -> Vec<&'a str> {
+    names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !other.has_stem(name))
+        .collect()
 }
 
 /// Words of a closed list of which only one holds at a time, one on each side.

@@ -42,7 +42,8 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn of(text: &str) -> Self {
-        let clean = text::clean(text);
+        // A line break is white space: it must not part a number from its unit.
+        let clean = text::clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
         let mut facts = Self {
             normalised: text::normalise(&clean),
             quotes: quotes(&clean),

@@ -74,6 +74,7 @@ fn additions_names_and_look_alikes_are_other() {
             ("I have dogs", "I have 2 dogs"),
             ("We met Caroline at the zoo", "We met Melanie at the zoo"),
             ("Caroline likes tea", "Melanie likes tea"),
+            ("Caroline has 2 dogs", "Melanie has 3 dogs"),
             ("i met jon at the bar", "i met joan at the bar"),
             ("I met John Smyth", "I met John Smith"),
             ("Copy 5 files to 8 hosts", "Copy 8 files to 5 hosts"),

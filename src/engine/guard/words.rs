@@ -48,17 +48,10 @@ pub(super) const NEGATIONS: &[&str] = &[
     "не", "нет", "ни", "никогда", "ничего", "никто", "без", // ru
 ];
 
-/// What follows a negation that does not negate: `not only`, `no doubt`.
+/// What follows a negation that does not negate: `not only`, `no problem`, `can't wait`.
+#[rustfmt::skip]
 pub(super) const NOT_NEGATED: &[&str] = &[
-    "only",
-    "just",
-    "merely",
-    "doubt",
-    "sooner",
-    "nur",
-    "solo",
-    "sólo",
-    "только",
+    "only", "just", "merely", "doubt", "sooner", "worries", "problem", "wait", "nur", "solo", "sólo", "только",
 ];
 
 /// Chinese and Japanese negations, which are no words of their own.

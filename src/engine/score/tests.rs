@@ -139,7 +139,7 @@ proptest! {
     /// Neighbours aside, because a raised score is lent on purpose.
     #[test]
     fn a_better_signal_never_lowers_the_rank(
-        candidates in candidates(), pick in any::<prop::sample::Index>(), raise in 0_f32..1.0, arm in 0..4
+        candidates in candidates(), pick in any::<prop::sample::Index>(), raise in 0_f32..1.0, arm in 0..5
     ) {
         let mut candidates = candidates;
         for candidate in &mut candidates {
@@ -154,6 +154,7 @@ proptest! {
         let raised = &mut candidates[pick];
         match arm {
             0 => raised.vector = raised.vector.map(|vector| vector + raise),
+            4 => raised.lexical = raised.lexical.map(|lexical| lexical + raise * 10.0),
             1 => raised.age_days -= f64::from(raise) * 10.0,
             2 => raised.access_count += 1,
             _ => raised.confidence = (raised.confidence + raise).min(1.0),
