@@ -1,1 +1,3 @@
 //! memser: durable, scoped memory for any MCP agent.
+
+pub mod db;

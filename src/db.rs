@@ -1,0 +1,3 @@
+//! All SQL, and the private Postgres that runs where no other database is named.
+
+pub mod embedded;
