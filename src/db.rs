@@ -3,6 +3,7 @@
 pub mod access;
 pub mod audit;
 pub mod consolidation;
+pub mod embedded;
 pub mod embedding;
 pub mod forget;
 pub mod idempotency;

@@ -1,0 +1,34 @@
+# Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
+.DEFAULT_GOAL := help
+.PHONY: help run test lint prepare postgres clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL names one
+	@scripts/toolchain.sh
+	@if [ -z "$$DATABASE_URL$$MEMSER_PG_BIN" ]; then scripts/postgres.sh; fi
+	@cargo build --release --locked
+	@exec target/release/memser serve
+
+test: ## Run all tests, with throw-away servers
+	@scripts/toolchain.sh
+	@scripts/test-services.sh cargo test --locked
+
+lint: ## Check formatting, lints, docs, queries and dependencies
+	@scripts/toolchain.sh
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
+	scripts/sqlx-prepare.sh --check
+	scripts/deny.sh
+
+prepare: ## Bring .sqlx up to date after a change of a query or a migration
+	scripts/sqlx-prepare.sh
+
+postgres: ## Get PostgreSQL with pgvector into .postgres/
+	@scripts/postgres.sh
+
+clean: ## Remove what was built and got; memories are not touched
+	cargo clean
+	rm -rf .postgres .redis .tools

