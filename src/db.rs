@@ -14,6 +14,7 @@ pub mod recall;
 pub mod scope;
 pub mod space;
 pub mod tx;
+pub mod working;
 
 use std::time::Duration;
 

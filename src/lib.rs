@@ -8,9 +8,13 @@
 pub mod api;
 pub mod auth;
 pub mod clock;
+pub mod config;
 pub mod db;
 pub mod engine;
 pub mod error;
+pub mod jobs;
 pub mod model;
 pub mod provider;
+pub mod telemetry;
 pub mod text;
+pub mod working;

@@ -1,3 +1,127 @@
 //! The `memser` command.
 
-fn main() {}
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use memser::app::{self, Welcome};
+use memser::clock::Clock;
+use memser::config::{Config, Storage};
+use memser::db::Db;
+use memser::db::embedded::Embedded;
+use memser::telemetry;
+use secrecy::ExposeSecret;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Memory-as-a-Service: durable, scoped memory for any MCP agent.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve MCP over HTTP (the default). Everything is set by environment variables: docs/configuration.md.
+    Serve,
+    /// Bring the database's schema up to date and stop.
+    Migrate,
+    /// Exit with 0 when the memser at the listen address is ready: for a container's health check.
+    Healthcheck,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command.unwrap_or(Command::Serve)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "the one message that a person has to see, also without a log")]
+            {
+                eprintln!("memser: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    let config = Config::from_env()?;
+    match command {
+        Command::Serve => {
+            telemetry::start(&config.log, config.log_json)?;
+            // Before anything is started: a signal during the start must stop what was started, too.
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let stop = async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
+            let app = app::build(config, Clock::System).await?;
+            welcome(app.welcome());
+            app.run_until(stop).await
+        }
+        Command::Migrate => migrate(config).await,
+        Command::Healthcheck => healthcheck(&config).await,
+    }
+}
+
+async fn migrate(config: Config) -> anyhow::Result<()> {
+    match config.storage {
+        Storage::Embedded(settings) => {
+            let embedded = Embedded::start(&settings).await?;
+            let db = Db::new(embedded.connect_options(), 1);
+            let migrated = db.migrate().await;
+            db.close().await;
+            embedded.stop().await?;
+            migrated
+        }
+        Storage::External(options) => Db::new(*options, 1).migrate().await,
+    }
+}
+
+async fn healthcheck(config: &Config) -> anyhow::Result<()> {
+    // An address that means "all of them" is reached over loopback.
+    let mut address = config.bind;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(4)).no_proxy().build()?;
+    let answer = client.get(format!("http://{address}/readyz")).send().await.context("memser does not answer")?;
+    anyhow::ensure!(answer.status().is_success(), "memser is not ready: {}", answer.status());
+    Ok(())
+}
+
+/// Tells how to connect a client. The token itself is shown once, at the start that made it.
+fn welcome(welcome: &Welcome) {
+    let url = &welcome.mcp_url;
+    println!("memser serves MCP at {url}");
+    println!("Embeddings: {}", welcome.embedder);
+    let token = match (&welcome.first_token, &welcome.token_file) {
+        (Some(token), Some(path)) => {
+            println!();
+            println!("This first start made a token with every right; it is shown once and kept in {}:", path.display());
+            println!("  {}", token.expose_secret());
+            token.expose_secret().to_owned()
+        }
+        (_, Some(path)) => format!("$(cat {})", path.display()),
+        _ => "YOUR_TOKEN".to_owned(),
+    };
+    println!();
+    println!("Claude Code:");
+    println!("  claude mcp add --transport http memser {url} --header \"Authorization: Bearer {token}\"");
+    println!();
+    println!("Clients with a JSON configuration:");
+    let shown = welcome.first_token.as_ref().map_or("YOUR_TOKEN", ExposeSecret::expose_secret);
+    println!(
+        r#"  {{"mcpServers": {{"memser": {{"type": "http", "url": "{url}", "headers": {{"Authorization": "Bearer {shown}"}}}}}}}}"#
+    );
+    println!();
+    println!("curl:");
+    println!("  curl -s {url} -H \"Authorization: Bearer {token}\" -H 'Content-Type: application/json' \\");
+    println!(r#"    -d '{{"jsonrpc":"2.0","id":1,"method":"tools/list"}}'"#);
+    println!();
+}

@@ -1,4 +1,6 @@
 //! What turns text into vectors and summaries.
 
+pub mod embed;
 pub mod extract;
 pub mod hash;
+pub mod openai;

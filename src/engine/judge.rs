@@ -2,15 +2,7 @@
 
 use super::guard::{self, Difference};
 
-/// Cosine similarities at which two texts may be the same or in conflict. They belong to an embedding model: each
-/// provider carries measured defaults.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Thresholds {
-    /// At least this similar, and without a [difference](Difference) in meaning: a duplicate.
-    pub duplicate: f32,
-    /// At least this similar, with one value in place of another: a conflict.
-    pub conflict: f32,
-}
+pub use crate::provider::embed::Thresholds;
 
 /// What the new text is to the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

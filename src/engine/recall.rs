@@ -6,9 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::score::bm25::{Bm25, Posting, idf};
-use super::score::collapse::collapse_near_identical;
-use super::score::{Candidate, Scored, rank};
+use super::score::{Bm25, Candidate, Posting, Scored, collapse_near_identical, idf, rank};
 use super::{Call, Engine, view, view_of};
 use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
 use crate::auth::Caller;
@@ -71,8 +69,9 @@ struct Signals {
 
 impl Signals {
     fn raise(&mut self, other: Self) {
-        self.vector = self.vector.max(other.vector);
-        self.lexical = self.lexical.max(other.lexical);
+        let stronger = |a: Option<f32>, b: Option<f32>| a.into_iter().chain(b).reduce(f32::max);
+        self.vector = stronger(self.vector, other.vector);
+        self.lexical = stronger(self.lexical, other.lexical);
     }
 }
 

@@ -1,0 +1,307 @@
+//! The composition root: [`build`] does everything that can fail, [`App::run_until`] serves.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rand::RngExt;
+use secrecy::{ExposeSecret, SecretString};
+use sqlx::postgres::PgConnectOptions;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::auth::{Auth, Grant};
+use crate::clock::Clock;
+use crate::config::{Config, Decisions, EmbedderSettings, Storage};
+use crate::db::Db;
+use crate::db::embedded::Embedded;
+use crate::engine::judge::Thresholds;
+use crate::engine::score::Weights;
+use crate::engine::{Engine, Settings};
+use crate::http::{self, HttpSettings};
+use crate::jobs::Jobs;
+use crate::model::Action;
+use crate::provider::embed::Embedder;
+use crate::provider::openai::OpenAi;
+use crate::working::Working;
+
+/// How long requests under way are given at shutdown.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long a silent call waits before its answer is opened as a stream, and between the stream's comments.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+const COMMENT_EVERY: Duration = Duration::from_secs(5);
+
+/// A memser that is ready to serve.
+#[derive(Debug)]
+pub struct App {
+    listener: TcpListener,
+    router: axum::Router,
+    engine: Arc<Engine>,
+    jobs: Jobs,
+    db: Db,
+    embedded: Option<Embedded>,
+    shutdown: CancellationToken,
+    welcome: Welcome,
+}
+
+/// What a person who starts memser needs to connect a client.
+#[derive(Debug)]
+pub struct Welcome {
+    /// The MCP endpoint.
+    pub mcp_url: Url,
+    /// The first token, where this start made it.
+    pub first_token: Option<SecretString>,
+    /// Where the first token is kept, where memser keeps one.
+    pub token_file: Option<PathBuf>,
+    /// What embeds texts.
+    pub embedder: String,
+}
+
+/// Builds everything and binds the listener. Whatever was started is stopped again when a later step fails.
+///
+/// # Errors
+/// When a part does not start; the message says what to do.
+pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
+    let listener = TcpListener::bind(config.bind)
+        .await
+        .with_context(|| format!("MEMSER_BIND={}: cannot listen there", config.bind))?;
+    let (embedded, connect) = open_storage(&config).await?;
+    match assemble(&config, clock, listener, connect).await {
+        Ok(mut app) => {
+            app.embedded = embedded;
+            Ok(app)
+        }
+        Err(error) => {
+            if let Some(embedded) = embedded {
+                embedded.stop().await?;
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, PgConnectOptions)> {
+    match &config.storage {
+        Storage::Embedded(settings) => {
+            let embedded = Embedded::start(settings).await?;
+            let connect = embedded.connect_options();
+            Ok((Some(embedded), connect))
+        }
+        Storage::External(options) => Ok((None, (**options).clone())),
+    }
+}
+
+async fn assemble(
+    config: &Config,
+    clock: Clock,
+    listener: TcpListener,
+    connect: PgConnectOptions,
+) -> anyhow::Result<App> {
+    let db = Db::new(connect.clone(), config.max_connections);
+    db.migrate().await.context("DATABASE_URL: the schema cannot be brought up to date")?;
+    if !db.has_second_wall().await? {
+        tracing::warn!(
+            "memser's database role bypasses row-level security, so that the second wall between scopes is missing: \
+             use a role without SUPERUSER and BYPASSRLS (docs/security.md)"
+        );
+    }
+    let working = match &config.redis_url {
+        Some(url) => Working::redis(url.expose_secret(), config.working_cap)?,
+        None => Working::postgres(db.clone(), config.working_cap),
+    };
+    let embedder = embedder(&config.embedder)?;
+    let settings = settings(&config.decisions, &embedder);
+    let embedder_name = format!("{} ({} dimensions)", embedder.model(), embedder.dimensions());
+    let engine = Arc::new(Engine::start(db.clone(), embedder, working, clock.clone(), settings).await?);
+    let (auth, first_token, token_file) = auth(config)?;
+    let shutdown = CancellationToken::new();
+    let public_url = config.public_url(listener.local_addr()?)?;
+    let http = HttpSettings {
+        public_url: public_url.clone(),
+        allowed_hosts: config.allowed_hosts.clone(),
+        allowed_origins: config.allowed_origins.clone(),
+        // Room for the longest content with every character escaped, and for the other arguments.
+        max_body_bytes: config.decisions.max_content_bytes * 6 + 256 * 1024,
+        call_timeout: config.call_timeout,
+        rate_limit: config.rate_limit,
+        silent_after: SILENT_AFTER,
+        comment_every: COMMENT_EVERY,
+    };
+    let jobs = Jobs {
+        engine: engine.clone(),
+        db: db.clone(),
+        connect,
+        clock: clock.clone(),
+        sweeps: config.sweeps,
+        shutdown: shutdown.clone(),
+    };
+    let mcp_url = format!("{}/mcp", public_url.as_str().trim_end_matches('/'));
+    Ok(App {
+        router: http::router(engine.clone(), Arc::new(auth), clock, http, shutdown.clone()),
+        listener,
+        engine,
+        jobs,
+        db,
+        embedded: None,
+        shutdown,
+        welcome: Welcome { mcp_url: mcp_url.parse()?, first_token, token_file, embedder: embedder_name },
+    })
+}
+
+fn embedder(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
+    Ok(match settings {
+        EmbedderSettings::OpenAi(settings) => Embedder::OpenAi(OpenAi::new(settings.clone())?),
+        EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
+    })
+}
+
+/// What the operator set, over what was measured for the embedder.
+fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
+    let defaults = embedder.defaults();
+    Settings {
+        max_content_bytes: decisions.max_content_bytes,
+        thresholds: Thresholds {
+            duplicate: decisions.duplicate_threshold.unwrap_or(defaults.thresholds.duplicate),
+            conflict: decisions.conflict_threshold.unwrap_or(defaults.thresholds.conflict),
+        },
+        conflict_rule: decisions.conflict_rule,
+        conflict_policy: decisions.conflict_policy,
+        weights: decisions.weights.over(Weights {
+            vector: defaults.weight_vector,
+            lexical: defaults.weight_lexical,
+            ..Weights::default()
+        }),
+        recency_half_life_days: decisions.recency_half_life_days,
+        cluster_similarity: decisions.consolidation_similarity.unwrap_or(defaults.cluster_similarity),
+    }
+}
+
+/// The tokens that are accepted. Where none is configured and memser has a data folder, one is made at the first start
+/// and kept there; there is no anonymous mode.
+fn auth(config: &Config) -> anyhow::Result<(Auth, Option<SecretString>, Option<PathBuf>)> {
+    let mut auth = Auth::default();
+    if let Some(path) = &config.tokens_file {
+        auth.add_file(path)?;
+    }
+    if let Some(token) = &config.token {
+        auth.add_token("MEMSER_TOKEN", token, vec![Grant::everything(Action::Admin)]);
+    }
+    if config.tokens_file.is_some() || config.token.is_some() {
+        if auth.is_empty() {
+            bail!("MEMSER_TOKENS_FILE names no token: nobody could call");
+        }
+        return Ok((auth, None, None));
+    }
+    let Storage::Embedded(embedded) = &config.storage else {
+        bail!(
+            "no token is configured: set MEMSER_TOKEN (for example to the output of: openssl rand -hex 32) or \
+             MEMSER_TOKENS_FILE"
+        );
+    };
+    let path = embedded.resolve_data_dir()?.join("token");
+    let (token, is_new) = first_token(&path)?;
+    auth.add_token("first", &token, vec![Grant::everything(Action::Admin)]);
+    Ok((auth, is_new.then_some(token), Some(path)))
+}
+
+/// Reads the first token, or makes it: 256 random bits, readable by memser's user alone.
+fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
+    match fs::read_to_string(path) {
+        Ok(token) if !token.trim().is_empty() => return Ok((SecretString::from(token.trim().to_owned()), false)),
+        Ok(_) => bail!("{}: the token file is empty; remove it to get a new token", path.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+    let token = format!("memser_{}", hex::encode(rand::rng().random::<[u8; 32]>()));
+    // Written beside and renamed, so that no crash leaves half a token.
+    let partial = path.with_extension("partial");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&partial)
+        .with_context(|| format!("cannot write {}", partial.display()))?;
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    fs::rename(&partial, path)?;
+    Ok((SecretString::from(token), true))
+}
+
+impl App {
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// What a person needs to connect a client.
+    #[must_use]
+    pub const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// The sweeps, to be run on demand.
+    #[must_use]
+    pub const fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// The engine that serves.
+    #[must_use]
+    pub const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Serves until `stop` resolves; then takes no new request, lets those under way finish for a few seconds, writes
+    /// what waits to be written, and stops every part.
+    ///
+    /// # Errors
+    /// When serving or stopping a part fails.
+    pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
+        let scheduler = if self.jobs.sweeps.enabled { Some(self.jobs.schedule().await?) } else { None };
+        let shutdown = self.shutdown.clone();
+        let stopping = shutdown.clone();
+        tokio::spawn(async move {
+            stop.await;
+            stopping.cancel();
+        });
+        let graceful = shutdown.clone();
+        let server = axum::serve(self.listener, self.router)
+            .with_graceful_shutdown(async move { graceful.cancelled().await })
+            .into_future();
+        let mut server = tokio::spawn(server);
+        let served = tokio::select! {
+            served = &mut server => Some(served),
+            () = shutdown.cancelled() => None,
+        };
+        let served = match served {
+            Some(served) => served,
+            None => tokio::time::timeout(DRAIN, &mut server).await.unwrap_or_else(|_| {
+                tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
+                server.abort();
+                Ok(Ok(()))
+            }),
+        };
+        shutdown.cancel();
+        if let Some(mut scheduler) = scheduler {
+            scheduler.shutdown().await?;
+        }
+        self.engine.flush().await;
+        // Waits for the connections that sweeps still have; bounded, because a sweep stops at its next chunk.
+        let _ = tokio::time::timeout(DRAIN, self.db.close()).await;
+        if let Some(embedded) = self.embedded {
+            embedded.stop().await?;
+        }
+        served.context("the server stopped")??;
+        Ok(())
+    }
+}
