@@ -104,7 +104,9 @@ async fn assemble(
     connect: PgConnectOptions,
 ) -> anyhow::Result<App> {
     let db = Db::new(connect.clone(), config.max_connections);
-    db.migrate().await.context("DATABASE_URL: the schema cannot be brought up to date")?;
+    db.migrate()
+        .await
+        .context("DATABASE_URL: the schema cannot be brought up to date")?;
     if !db.has_second_wall().await? {
         tracing::warn!(
             "memser's database role bypasses row-level security, so that the second wall between scopes is missing: \
@@ -150,14 +152,21 @@ async fn assemble(
         db,
         embedded: None,
         shutdown,
-        welcome: Welcome { mcp_url: mcp_url.parse()?, first_token, token_file, embedder: embedder_name },
+        welcome: Welcome {
+            mcp_url: mcp_url.parse()?,
+            first_token,
+            token_file,
+            embedder: embedder_name,
+        },
     })
 }
 
 fn embedder(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
     Ok(match settings {
         EmbedderSettings::OpenAi(settings) => Embedder::OpenAi(OpenAi::new(settings.clone())?),
-        EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
+        EmbedderSettings::Hash { dimensions } => Embedder::Hash {
+            dimensions: *dimensions,
+        },
     })
 }
 
@@ -167,8 +176,12 @@ fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
     Settings {
         max_content_bytes: decisions.max_content_bytes,
         thresholds: Thresholds {
-            duplicate: decisions.duplicate_threshold.unwrap_or(defaults.thresholds.duplicate),
-            conflict: decisions.conflict_threshold.unwrap_or(defaults.thresholds.conflict),
+            duplicate: decisions
+                .duplicate_threshold
+                .unwrap_or(defaults.thresholds.duplicate),
+            conflict: decisions
+                .conflict_threshold
+                .unwrap_or(defaults.thresholds.conflict),
         },
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
@@ -178,7 +191,9 @@ fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
             ..Weights::default()
         }),
         recency_half_life_days: decisions.recency_half_life_days,
-        cluster_similarity: decisions.consolidation_similarity.unwrap_or(defaults.cluster_similarity),
+        cluster_similarity: decisions
+            .consolidation_similarity
+            .unwrap_or(defaults.cluster_similarity),
     }
 }
 
@@ -213,8 +228,13 @@ fn auth(config: &Config) -> anyhow::Result<(Auth, Option<SecretString>, Option<P
 /// Reads the first token, or makes it: 256 random bits, readable by memser's user alone.
 fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
     match fs::read_to_string(path) {
-        Ok(token) if !token.trim().is_empty() => return Ok((SecretString::from(token.trim().to_owned()), false)),
-        Ok(_) => bail!("{}: the token file is empty; remove it to get a new token", path.display()),
+        Ok(token) if !token.trim().is_empty() => {
+            return Ok((SecretString::from(token.trim().to_owned()), false));
+        }
+        Ok(_) => bail!(
+            "{}: the token file is empty; remove it to get a new token",
+            path.display()
+        ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -267,7 +287,11 @@ impl App {
     /// # Errors
     /// When serving or stopping a part fails.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
-        let scheduler = if self.jobs.sweeps.enabled { Some(self.jobs.schedule().await?) } else { None };
+        let scheduler = if self.jobs.sweeps.enabled {
+            Some(self.jobs.schedule().await?)
+        } else {
+            None
+        };
         let shutdown = self.shutdown.clone();
         let stopping = shutdown.clone();
         tokio::spawn(async move {
@@ -285,11 +309,13 @@ impl App {
         };
         let served = match served {
             Some(served) => served,
-            None => tokio::time::timeout(DRAIN, &mut server).await.unwrap_or_else(|_| {
-                tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
-                server.abort();
-                Ok(Ok(()))
-            }),
+            None => tokio::time::timeout(DRAIN, &mut server)
+                .await
+                .unwrap_or_else(|_| {
+                    tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
+                    server.abort();
+                    Ok(Ok(()))
+                }),
         };
         shutdown.cancel();
         if let Some(mut scheduler) = scheduler {

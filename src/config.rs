@@ -160,30 +160,49 @@ impl Config {
     /// # Errors
     /// As [`Self::from_env`].
     pub fn from_lookup(lookup: Lookup<'_>) -> anyhow::Result<Self> {
-        let get = |name: &str| lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let get = |name: &str| {
+            lookup(name)
+                .map(|value| value.trim().to_owned())
+                .filter(|value| !value.is_empty())
+        };
         let env = Env { get: &get };
         let threshold = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 1.0) };
         let weight = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 10.0) };
         let config = Self {
-            bind: env.parsed("MEMSER_BIND")?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
-            public_url: env.parsed("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
+            bind: env
+                .parsed("MEMSER_BIND")?
+                .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
+            public_url: env
+                .parsed("MEMSER_PUBLIC_URL")?
+                .map(checked_public_url)
+                .transpose()?,
             allowed_hosts: env.list("MEMSER_ALLOWED_HOSTS"),
             allowed_origins: env.list("MEMSER_ALLOWED_ORIGINS"),
             token: get("MEMSER_TOKEN").map(checked_token).transpose()?,
             tokens_file: get("MEMSER_TOKENS_FILE").map(PathBuf::from),
             rate_limit: env.parsed("MEMSER_RATE_LIMIT")?,
-            call_timeout: Duration::from_secs(env.within("MEMSER_CALL_TIMEOUT_SECONDS", 1, 3_600)?.unwrap_or(60)),
+            call_timeout: Duration::from_secs(
+                env.within("MEMSER_CALL_TIMEOUT_SECONDS", 1, 3_600)?.unwrap_or(60),
+            ),
             storage: storage(&env)?,
             max_connections: env.within("DATABASE_MAX_CONNECTIONS", 2, 1_000)?.unwrap_or(20),
             redis_url: get("REDIS_URL").map(SecretString::from),
             working_cap: env.within("WORKING_MAX_PER_SCOPE", 1, 100_000)?.unwrap_or(1_000),
             embedder: embedder(&env)?,
             decisions: Decisions {
-                max_content_bytes: env.within("MEMSER_MAX_CONTENT_BYTES", 1, 1_048_576)?.unwrap_or(65_536),
+                max_content_bytes: env
+                    .within("MEMSER_MAX_CONTENT_BYTES", 1, 1_048_576)?
+                    .unwrap_or(65_536),
                 duplicate_threshold: threshold("DUPLICATE_THRESHOLD")?,
                 conflict_threshold: threshold("CONFLICT_THRESHOLD")?,
                 conflict_rule: env
-                    .one_of("CONFLICT_RULE", &[("guarded", ConflictRule::Guarded), ("similarity", ConflictRule::Similarity)])?
+                    .one_of(
+                        "CONFLICT_RULE",
+                        &[
+                            ("guarded", ConflictRule::Guarded),
+                            ("similarity", ConflictRule::Similarity),
+                        ],
+                    )?
                     .unwrap_or_default(),
                 conflict_policy: env
                     .one_of(
@@ -203,15 +222,25 @@ impl Config {
                     frequency: weight("WEIGHT_FREQUENCY")?,
                     confidence: weight("WEIGHT_CONFIDENCE")?,
                 },
-                recency_half_life_days: env.within("RECENCY_HALF_LIFE_DAYS", 0.01, 36_500.0)?.unwrap_or(30.0),
+                recency_half_life_days: env
+                    .within("RECENCY_HALF_LIFE_DAYS", 0.01, 36_500.0)?
+                    .unwrap_or(30.0),
                 consolidation_similarity: threshold("CONSOLIDATION_SIMILARITY")?,
             },
             sweeps: Sweeps {
                 enabled: env
-                    .one_of("ENABLE_SCHEDULER", &[("true", true), ("1", true), ("false", false), ("0", false)])?
+                    .one_of(
+                        "ENABLE_SCHEDULER",
+                        &[("true", true), ("1", true), ("false", false), ("0", false)],
+                    )?
                     .unwrap_or(true),
-                consolidation_interval: minutes(env.within("CONSOLIDATION_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(60)),
-                consolidation_min_episodic: env.within("CONSOLIDATION_MIN_EPISODIC", 2, 1_000_000)?.unwrap_or(50),
+                consolidation_interval: minutes(
+                    env.within("CONSOLIDATION_INTERVAL_MINUTES", 1, 525_600)?
+                        .unwrap_or(60),
+                ),
+                consolidation_min_episodic: env
+                    .within("CONSOLIDATION_MIN_EPISODIC", 2, 1_000_000)?
+                    .unwrap_or(50),
                 decay_interval: minutes(env.within("DECAY_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(1_440)),
                 decay_after_days: env.within("DECAY_AFTER_DAYS", 1, 36_500)?.unwrap_or(30),
             },
@@ -255,7 +284,9 @@ fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
     let dimensions = env.within("EMBEDDING_DIMENSIONS", 1, 16_000)?;
     let named = env.one_of("EMBEDDER", &[("openai", true), ("hash", false)])?;
     if !named.unwrap_or(key.is_some()) {
-        return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) });
+        return Ok(EmbedderSettings::Hash {
+            dimensions: dimensions.unwrap_or(HASH_DIMENSIONS),
+        });
     }
     let url = (env.get)("EMBEDDING_URL").unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
     let model = (env.get)("EMBEDDING_MODEL").unwrap_or_else(|| "text-embedding-3-small".to_owned());
@@ -274,17 +305,23 @@ fn minutes(minutes: u64) -> Duration {
 
 fn checked_public_url(url: Url) -> anyhow::Result<Url> {
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        bail!("MEMSER_PUBLIC_URL is no http or https URL with a host, for example https://memory.example.com");
+        bail!(
+            "MEMSER_PUBLIC_URL is no http or https URL with a host, for example https://memory.example.com"
+        );
     }
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
-        bail!("MEMSER_PUBLIC_URL has a user, a query or a fragment: only scheme, host, port and path belong there");
+        bail!(
+            "MEMSER_PUBLIC_URL has a user, a query or a fragment: only scheme, host, port and path belong there"
+        );
     }
     Ok(url)
 }
 
 fn checked_token(token: String) -> anyhow::Result<SecretString> {
     if token.len() < 16 || token.chars().any(|c| !c.is_ascii_graphic()) {
-        bail!("MEMSER_TOKEN is shorter than 16 characters or has one that no header carries; try: openssl rand -hex 32");
+        bail!(
+            "MEMSER_TOKEN is shorter than 16 characters or has one that no header carries; try: openssl rand -hex 32"
+        );
     }
     Ok(SecretString::from(token))
 }
@@ -299,24 +336,37 @@ impl Env<'_> {
         T::Err: Display,
     {
         (self.get)(name)
-            .map(|value| value.parse().map_err(|error| anyhow::anyhow!("{name}={value:?}: {error}")))
+            .map(|value| {
+                value
+                    .parse()
+                    .map_err(|error| anyhow::anyhow!("{name}={value:?}: {error}"))
+            })
             .transpose()
     }
 
-    fn within<T: FromStr + PartialOrd + Display>(&self, name: &str, least: T, most: T) -> anyhow::Result<Option<T>>
+    fn within<T: FromStr + PartialOrd + Display>(
+        &self,
+        name: &str,
+        least: T,
+        most: T,
+    ) -> anyhow::Result<Option<T>>
     where
         T::Err: Display,
     {
         let value: Option<T> = self.parsed(name)?;
         match value {
             // A NaN is in no range.
-            Some(value) if !(value >= least && value <= most) => bail!("{name}={value}: from {least} to {most}"),
+            Some(value) if !(value >= least && value <= most) => {
+                bail!("{name}={value}: from {least} to {most}")
+            }
             value => Ok(value),
         }
     }
 
     fn one_of<T: Copy>(&self, name: &str, known: &[(&str, T)]) -> anyhow::Result<Option<T>> {
-        let Some(value) = (self.get)(name) else { return Ok(None) };
+        let Some(value) = (self.get)(name) else {
+            return Ok(None);
+        };
         match known.iter().find(|(word, _)| value.eq_ignore_ascii_case(word)) {
             Some((_, meaning)) => Ok(Some(*meaning)),
             None => {
@@ -328,7 +378,12 @@ impl Env<'_> {
 
     fn list(&self, name: &str) -> Vec<String> {
         let value = (self.get)(name).unwrap_or_default();
-        value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        value
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -338,7 +393,10 @@ mod tests {
 
     fn config(values: &[(&str, &str)]) -> anyhow::Result<Config> {
         Config::from_lookup(&|name| {
-            values.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            values
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -347,7 +405,12 @@ mod tests {
         let config = config(&[("DATABASE_URL", ""), ("OPENAI_API_KEY", " ")]).unwrap();
         assert_eq!(config.bind.to_string(), "127.0.0.1:8080");
         assert!(matches!(config.storage, Storage::Embedded(_)));
-        assert!(matches!(config.embedder, EmbedderSettings::Hash { dimensions: HASH_DIMENSIONS }));
+        assert!(matches!(
+            config.embedder,
+            EmbedderSettings::Hash {
+                dimensions: HASH_DIMENSIONS
+            }
+        ));
         assert!(config.sweeps.enabled);
     }
 
@@ -386,7 +449,12 @@ mod tests {
         let url = "postgres://memser:hunter2@db:notaport/memser";
         let error = format!("{:#}", config(&[("DATABASE_URL", url)]).unwrap_err());
         assert!(!error.contains("hunter2"), "{error}");
-        let shown = format!("{:?}", config(&[("MEMSER_TOKEN", "0123456789abcdef-secret")]).unwrap().token);
+        let shown = format!(
+            "{:?}",
+            config(&[("MEMSER_TOKEN", "0123456789abcdef-secret")])
+                .unwrap()
+                .token
+        );
         assert!(!shown.contains("secret-") && !shown.contains("0123"), "{shown}");
     }
 }

@@ -130,8 +130,14 @@ impl Engine {
     ) -> Result<Self> {
         let dimensions = i32::try_from(embedder.dimensions())
             .map_err(|_| Error::internal("the embedder's dimensions do not fit a space"))?;
-        let space =
-            db::space::open(&db, embedder.provider(), embedder.model(), dimensions, clock.now()).await?;
+        let space = db::space::open(
+            &db,
+            embedder.provider(),
+            embedder.model(),
+            dimensions,
+            clock.now(),
+        )
+        .await?;
         Ok(Self {
             journal: Journal::start(db.clone()),
             db,
@@ -179,7 +185,9 @@ impl Engine {
             subject: caller.subject.clone(),
             actor: None,
             action: tool,
-            scope: scope.and_then(|name| Scope::parse(name).ok()).map(|scope| scope.as_str().to_owned()),
+            scope: scope
+                .and_then(|name| Scope::parse(name).ok())
+                .map(|scope| scope.as_str().to_owned()),
             memory_id: None,
             outcome: "action_not_granted",
             detail: Value::Object(serde_json::Map::new()),
@@ -199,7 +207,11 @@ impl Engine {
         let scope = match scope {
             Some(name) => Scope::parse(name)?,
             None => caller.sole_scope().cloned().ok_or_else(|| {
-                Error::invalid("scope", "scope is missing", "This token reaches several scopes: name one.")
+                Error::invalid(
+                    "scope",
+                    "scope is missing",
+                    "This token reaches several scopes: name one.",
+                )
             })?,
         };
         let call = Call {
@@ -210,16 +222,18 @@ impl Engine {
             scope,
             at: self.clock.now(),
         };
-        caller
-            .authorise(&call.scope, action)
-            .inspect_err(|error| self.journal.audit(call.audit(error.code(), None, serde_json::json!({}))))?;
+        caller.authorise(&call.scope, action).inspect_err(|error| {
+            self.journal
+                .audit(call.audit(error.code(), None, serde_json::json!({})))
+        })?;
         Ok(call)
     }
 
     /// Notes a call that failed; its own transaction is gone with whatever it wrote.
     fn audit_failure<T>(&self, call: &Call, result: &Result<T>) {
         if let Err(error) = result {
-            self.journal.audit(call.audit(error.code(), None, serde_json::json!({})));
+            self.journal
+                .audit(call.audit(error.code(), None, serde_json::json!({})));
         }
     }
 
@@ -255,7 +269,8 @@ impl Engine {
     /// The vector of a text, or `None` when the embedder is down: every caller has an answer without one.
     async fn embed(&self, text: &str) -> Option<Vec<f32>> {
         let vectors = self.embedder.embed(&[text.to_owned()]).await;
-        self.embedder_up.store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
+        self.embedder_up
+            .store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
         match vectors {
             Ok(mut vectors) => vectors.pop(),
             Err(error) => {
@@ -277,7 +292,12 @@ fn view(stored: StoredMemory) -> MemoryView {
 /// A memory as tools show it, without what other tables know.
 fn view_of(memory: Memory) -> MemoryView {
     MemoryView {
-        status: if memory.valid_to.is_none() { "active" } else { "superseded" }.to_owned(),
+        status: if memory.valid_to.is_none() {
+            "active"
+        } else {
+            "superseded"
+        }
+        .to_owned(),
         id: memory.id,
         content: memory.content,
         tier: memory.tier,

@@ -6,13 +6,17 @@
 //! modules to it.
 
 pub mod api;
+pub mod app;
+pub mod args;
 pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod db;
 pub mod engine;
 pub mod error;
+pub mod http;
 pub mod jobs;
+pub mod mcp;
 pub mod model;
 pub mod provider;
 pub mod telemetry;

@@ -37,7 +37,10 @@ async fn main() -> ExitCode {
     match run(Cli::parse().command.unwrap_or(Command::Serve)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the one message that a person has to see, also without a log")]
+            #[expect(
+                clippy::print_stderr,
+                reason = "the one message that a person has to see, also without a log"
+            )]
             {
                 eprintln!("memser: {error:#}");
             }
@@ -87,11 +90,26 @@ async fn healthcheck(config: &Config) -> anyhow::Result<()> {
     // An address that means "all of them" is reached over loopback.
     let mut address = config.bind;
     if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+        address.set_ip(if address.is_ipv4() {
+            [127, 0, 0, 1].into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
     }
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(4)).no_proxy().build()?;
-    let answer = client.get(format!("http://{address}/readyz")).send().await.context("memser does not answer")?;
-    anyhow::ensure!(answer.status().is_success(), "memser is not ready: {}", answer.status());
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(4))
+        .no_proxy()
+        .build()?;
+    let answer = client
+        .get(format!("http://{address}/readyz"))
+        .send()
+        .await
+        .context("memser does not answer")?;
+    anyhow::ensure!(
+        answer.status().is_success(),
+        "memser is not ready: {}",
+        answer.status()
+    );
     Ok(())
 }
 
@@ -103,7 +121,10 @@ fn welcome(welcome: &Welcome) {
     let token = match (&welcome.first_token, &welcome.token_file) {
         (Some(token), Some(path)) => {
             println!();
-            println!("This first start made a token with every right; it is shown once and kept in {}:", path.display());
+            println!(
+                "This first start made a token with every right; it is shown once and kept in {}:",
+                path.display()
+            );
             println!("  {}", token.expose_secret());
             token.expose_secret().to_owned()
         }
@@ -115,7 +136,10 @@ fn welcome(welcome: &Welcome) {
     println!("  claude mcp add --transport http memser {url} --header \"Authorization: Bearer {token}\"");
     println!();
     println!("Clients with a JSON configuration:");
-    let shown = welcome.first_token.as_ref().map_or("YOUR_TOKEN", ExposeSecret::expose_secret);
+    let shown = welcome
+        .first_token
+        .as_ref()
+        .map_or("YOUR_TOKEN", ExposeSecret::expose_secret);
     println!(
         r#"  {{"mcpServers": {{"memser": {{"type": "http", "url": "{url}", "headers": {{"Authorization": "Bearer {shown}"}}}}}}}}"#
     );

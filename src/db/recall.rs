@@ -62,7 +62,10 @@ pub async fn size(tx: &mut Tx, scope: ScopeId) -> Result<ScopeSize> {
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(ScopeSize { memories: row.memories, average_tokens: row.average_tokens.max(1.0) })
+    Ok(ScopeSize {
+        memories: row.memories,
+        average_tokens: row.average_tokens.max(1.0),
+    })
 }
 
 /// The best `limit` memories by words: BM25 over the OR of the terms, with exact document frequencies from the
@@ -122,7 +125,13 @@ pub async fn by_words(
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| Hit { id: row.id, score: row.score }).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| Hit {
+            id: row.id,
+            score: row.score,
+        })
+        .collect())
 }
 
 /// Scopes of up to this many rows are scanned exactly: that is fast enough and always right.
@@ -173,7 +182,10 @@ async fn scan(
         let distance = format!("(e.embedding::halfvec({width}) <=> $2::vector::halfvec({width}))");
         (distance.clone(), distance)
     } else {
-        ("(e.embedding <=> $2)".to_owned(), "(e.embedding <=> $2) + 0".to_owned())
+        (
+            "(e.embedding <=> $2)".to_owned(),
+            "(e.embedding <=> $2) + 0".to_owned(),
+        )
     };
     let statement = format!(
         "select m.id, (1 - {distance})::real as score
@@ -205,7 +217,14 @@ async fn scan(
         .bind(limit)
         .fetch_all(tx.conn())
         .await?;
-    rows.iter().map(|row| Ok(Hit { id: row.try_get("id")?, score: row.try_get("score")? })).collect()
+    rows.iter()
+        .map(|row| {
+            Ok(Hit {
+                id: row.try_get("id")?,
+                score: row.try_get("score")?,
+            })
+        })
+        .collect()
 }
 
 /// Document frequencies of terms, for scoring what lives outside the postings.

@@ -15,9 +15,7 @@ use crate::db::memory::{NewMemory, StoredMemory};
 use crate::db::recall::{Filter, by_meaning, size};
 use crate::db::{self, ScopeId, Tx, audit, idempotency, memory};
 use crate::error::{Error, Result};
-use crate::model::{
-    Action, ConflictPolicy, Memory, Tier, check_content, check_label, check_tags, parse_id,
-};
+use crate::model::{Action, ConflictPolicy, Memory, Tier, check_content, check_label, check_tags, parse_id};
 use crate::text;
 use crate::working::NewWorking;
 
@@ -90,7 +88,11 @@ impl Engine {
                 Ok::<_, Error>((key, Sha256::digest(body).into()))
             })
             .transpose()?;
-        let replaces = args.replaces.as_deref().map(|id| parse_id("replaces", id)).transpose()?;
+        let replaces = args
+            .replaces
+            .as_deref()
+            .map(|id| parse_id("replaces", id))
+            .transpose()?;
         if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
             return Err(Error::invalid(
                 "replaces",
@@ -133,10 +135,17 @@ impl Engine {
         };
         let put = self.working.put(scope, new, ttl, call.at).await?;
         let answer = StoreAnswer {
-            outcome: if put.refreshed { StoreOutcome::Duplicate } else { StoreOutcome::Stored },
+            outcome: if put.refreshed {
+                StoreOutcome::Duplicate
+            } else {
+                StoreOutcome::Stored
+            },
             id: put.id,
             tier: Tier::Working,
-            duplicate_of: put.refreshed.then_some(Likeness { id: put.id, similarity: 1.0 }),
+            duplicate_of: put.refreshed.then_some(Likeness {
+                id: put.id,
+                similarity: 1.0,
+            }),
             supersedes: Vec::new(),
             conflicts_with: Vec::new(),
             support: put.support,
@@ -163,10 +172,15 @@ impl Engine {
             Some(id) => Some(replaceable(&mut tx, scope, id).await?),
             None => None,
         };
-        let judgement = self.judge_statement(&mut tx, scope, &statement, vector.as_deref()).await?;
+        let judgement = self
+            .judge_statement(&mut tx, scope, &statement, vector.as_deref())
+            .await?;
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref()).await?,
+            None => {
+                self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref())
+                    .await?
+            }
         };
         let source_of_truth = answer.id;
         let mut superseded: Vec<Likeness> = Vec::new();
@@ -174,9 +188,10 @@ impl Engine {
             memory::supersede(&mut tx, scope, &[old.id], source_of_truth, "replaced", call.at).await?;
             superseded.push(old);
         }
-        let contradicts = judgement.contradicts.into_iter().filter(|other| {
-            other.id != source_of_truth && superseded.iter().all(|old| old.id != other.id)
-        });
+        let contradicts = judgement
+            .contradicts
+            .into_iter()
+            .filter(|other| other.id != source_of_truth && superseded.iter().all(|old| old.id != other.id));
         let contradicts: Vec<Likeness> = contradicts.collect();
         match statement.policy {
             ConflictPolicy::NewestWins if !contradicts.is_empty() => {
@@ -188,7 +203,16 @@ impl Engine {
             ConflictPolicy::Flag => {
                 for old in contradicts {
                     let id = self.clock.new_id();
-                    memory::flag(&mut tx, scope, id, source_of_truth, old.id, old.similarity, call.at).await?;
+                    memory::flag(
+                        &mut tx,
+                        scope,
+                        id,
+                        source_of_truth,
+                        old.id,
+                        old.similarity,
+                        call.at,
+                    )
+                    .await?;
                     answer.conflicts_with.push(old);
                 }
             }
@@ -228,12 +252,21 @@ impl Engine {
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
             let duplicate_of = Some(Likeness { id, similarity: 1.0 });
-            return Ok(Judgement { duplicate_of, ..Judgement::default() });
+            return Ok(Judgement {
+                duplicate_of,
+                ..Judgement::default()
+            });
         }
-        let Some(vector) = vector else { return Ok(Judgement::default()) };
+        let Some(vector) = vector else {
+            return Ok(Judgement::default());
+        };
         let size = size(tx, scope).await?;
         let hits = by_meaning(tx, scope, self.space, vector, size, &Filter::default(), JUDGED).await?;
-        let least = self.settings.thresholds.duplicate.min(self.settings.thresholds.conflict);
+        let least = self
+            .settings
+            .thresholds
+            .duplicate
+            .min(self.settings.thresholds.conflict);
         let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
         if near.is_empty() {
             return Ok(Judgement::default());
@@ -242,11 +275,24 @@ impl Engine {
         let known = memory::fetch(tx, scope, &ids).await?;
         let mut judgement = Judgement::default();
         for hit in near {
-            let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else { continue };
+            let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else {
+                continue;
+            };
             let (rule, thresholds) = (self.settings.conflict_rule, self.settings.thresholds);
-            let likeness = Likeness { id: hit.id, similarity: hit.score };
-            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
-                Verdict::Duplicate if judgement.duplicate_of.is_none() => judgement.duplicate_of = Some(likeness),
+            let likeness = Likeness {
+                id: hit.id,
+                similarity: hit.score,
+            };
+            match judge(
+                rule,
+                thresholds,
+                hit.score,
+                &old.memory.content,
+                &statement.content,
+            ) {
+                Verdict::Duplicate if judgement.duplicate_of.is_none() => {
+                    judgement.duplicate_of = Some(likeness)
+                }
                 Verdict::Conflict => judgement.contradicts.push(likeness),
                 Verdict::Duplicate | Verdict::Distinct => {}
             }
@@ -301,7 +347,11 @@ impl Engine {
             conflicts_with: Vec::new(),
             support: memory.support,
             confidence: memory.confidence,
-            embedding: if vector.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
+            embedding: if vector.is_some() {
+                EmbeddingState::Ready
+            } else {
+                EmbeddingState::Pending
+            },
             expires_at: None,
             degraded: Vec::new(),
         })
@@ -328,7 +378,11 @@ impl Engine {
             conflicts_with: Vec::new(),
             support,
             confidence,
-            embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
+            embedding: if pending {
+                EmbeddingState::Pending
+            } else {
+                EmbeddingState::Ready
+            },
             expires_at: None,
             degraded: Vec::new(),
         })
@@ -382,7 +436,10 @@ async fn replaceable(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<Likeness> 
 }
 
 async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory> {
-    memory::fetch(tx, scope, &[id]).await?.pop().ok_or(Error::NotFound)
+    memory::fetch(tx, scope, &[id])
+        .await?
+        .pop()
+        .ok_or(Error::NotFound)
 }
 
 fn check_ttl(seconds: u64) -> Result<Duration> {
@@ -400,17 +457,26 @@ fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
     if (1..=9999).contains(&at.year()) {
         return Ok(at);
     }
-    Err(Error::invalid("occurred_at", "occurred_at is out of range", "A time between the years 1 and 9999."))
+    Err(Error::invalid(
+        "occurred_at",
+        "occurred_at is out of range",
+        "A time between the years 1 and 9999.",
+    ))
 }
 
 fn check_metadata(
     metadata: std::collections::BTreeMap<String, Value>,
 ) -> Result<std::collections::BTreeMap<String, Value>> {
     let hint = "A JSON object of up to 16 KiB without NUL characters.";
-    if metadata.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
+    if metadata
+        .iter()
+        .any(|(key, value)| key.contains('\0') || has_nul(value))
+    {
         return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
     }
-    let bytes = serde_json::to_vec(&metadata).map_err(|error| Error::Internal(error.into()))?.len();
+    let bytes = serde_json::to_vec(&metadata)
+        .map_err(|error| Error::Internal(error.into()))?
+        .len();
     if bytes > METADATA_MAX_BYTES {
         return Err(Error::LimitExceeded {
             field: Some("metadata".to_owned()),
@@ -424,7 +490,9 @@ fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
         Value::Array(items) => items.iter().any(has_nul),
-        Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(key, value)| key.contains('\0') || has_nul(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

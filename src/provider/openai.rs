@@ -134,8 +134,10 @@ impl OpenAi {
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_times(RETRIES_MAX)
             .with_jitter();
-        let attempts = (|| self.request(texts)).retry(backoff).when(EmbedError::is_transient).adjust(
-            |error, delay| {
+        let attempts = (|| self.request(texts))
+            .retry(backoff)
+            .when(EmbedError::is_transient)
+            .adjust(|error, delay| {
                 let asked = match error {
                     EmbedError::Status { retry_after, .. } => *retry_after,
                     _ => None,
@@ -143,9 +145,10 @@ impl OpenAi {
                 let delay = delay?.max(asked.unwrap_or_default());
                 // A retry that could not be over in time says no more than the error at hand.
                 (delay < deadline.saturating_duration_since(Instant::now())).then_some(delay)
-            },
-        );
-        tokio::time::timeout_at(deadline, attempts).await.unwrap_or(Err(EmbedError::Timeout))
+            });
+        tokio::time::timeout_at(deadline, attempts)
+            .await
+            .unwrap_or(Err(EmbedError::Timeout))
     }
 
     async fn request(&self, texts: &[String]) -> std::result::Result<Vec<Vec<f32>>, EmbedError> {
@@ -154,7 +157,13 @@ impl OpenAi {
             input: texts,
             dimensions: self.sends_dimensions.then_some(self.dimensions),
         };
-        let response = self.client.post(self.endpoint.clone()).json(&body).send().await.map_err(broken)?;
+        let response = self
+            .client
+            .post(self.endpoint.clone())
+            .json(&body)
+            .send()
+            .await
+            .map_err(broken)?;
         if !response.status().is_success() {
             return Err(EmbedError::Status {
                 status: response.status(),
@@ -219,7 +228,11 @@ fn known_dimensions(model: &str) -> Option<usize> {
 
 fn endpoint(base: &str) -> Result<Url> {
     let refused = |message: &str| {
-        Error::invalid("EMBEDDING_URL", message, "For example https://api.openai.com/v1; a key goes into OPENAI_API_KEY.")
+        Error::invalid(
+            "EMBEDDING_URL",
+            message,
+            "For example https://api.openai.com/v1; a key goes into OPENAI_API_KEY.",
+        )
     };
     let mut url = Url::parse(base.trim()).map_err(|_| refused("EMBEDDING_URL is not a URL"))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -262,7 +275,11 @@ fn retry_after(response: &Response) -> Option<Duration> {
 /// A request or answer that got lost on its way. The cause names the URL, which may hold a secret.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn broken(error: reqwest::Error) -> EmbedError {
-    if error.is_timeout() { EmbedError::Timeout } else { EmbedError::Unreachable }
+    if error.is_timeout() {
+        EmbedError::Timeout
+    } else {
+        EmbedError::Unreachable
+    }
 }
 
 fn normalised(mut vector: Vec<f32>) -> std::result::Result<Vec<f32>, EmbedError> {

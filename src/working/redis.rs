@@ -90,7 +90,9 @@ pub struct Redis {
 impl std::fmt::Debug for Redis {
     /// Without the pool, which knows the password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis").field("cap", &self.cap).finish_non_exhaustive()
+        f.debug_struct("Redis")
+            .field("cap", &self.cap)
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,7 +103,11 @@ impl Redis {
             .set_response_timeout(Some(STEP_TIMEOUT));
         // The cause may repeat the URL, and with it a password.
         let manager = Manager::new_with_config(url, config).map_err(|_| {
-            Error::invalid("REDIS_URL", "REDIS_URL is not a Redis URL", "For example redis://127.0.0.1:6379.")
+            Error::invalid(
+                "REDIS_URL",
+                "REDIS_URL is not a Redis URL",
+                "For example redis://127.0.0.1:6379.",
+            )
         })?;
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS_MAX)
@@ -137,7 +143,12 @@ impl Redis {
 
         let (id, support) = answer.ok_or_else(|| full(self.cap))?;
         let id = parse_id(&id)?;
-        Ok(Put { id, refreshed: support > 1, support, expires_at })
+        Ok(Put {
+            id,
+            refreshed: support > 1,
+            support,
+            expires_at,
+        })
     }
 
     pub(super) async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {
@@ -166,8 +177,9 @@ impl Redis {
         let removed: Vec<String> = within_limit(async {
             let mut connection = self.connection().await?;
             let hashes = hashes(&mut connection, scope).await?;
-            let held: Vec<(Option<String>,)> =
-                fields(scope, &hashes, &["id"]).query_async(&mut connection).await?;
+            let held: Vec<(Option<String>,)> = fields(scope, &hashes, &["id"])
+                .query_async(&mut connection)
+                .await?;
 
             let mut call = REMOVE.key(index_key(scope));
             let mut found = false;
@@ -196,7 +208,12 @@ impl Redis {
             // Not the index as a whole: an entry that is stored just now stays findable.
             let mut transaction = Pipeline::new();
             transaction.atomic();
-            transaction.del(hashes.iter().map(|hash| entry_key(scope, hash)).collect::<Vec<_>>());
+            transaction.del(
+                hashes
+                    .iter()
+                    .map(|hash| entry_key(scope, hash))
+                    .collect::<Vec<_>>(),
+            );
             transaction.zrem(index_key(scope), &hashes).ignore();
             let (removed,) = transaction.query_async(&mut connection).await?;
             Ok(removed)
@@ -205,10 +222,7 @@ impl Redis {
     }
 
     pub(super) async fn ping(&self) -> Result<()> {
-        within_limit(async {
-            Ok(Cmd::ping().query_async(&mut self.connection().await?).await?)
-        })
-        .await
+        within_limit(async { Ok(Cmd::ping().query_async(&mut self.connection().await?).await?) }).await
     }
 
     async fn connection(&self) -> std::result::Result<Connection, Trouble> {
@@ -228,11 +242,10 @@ fn index_key(scope: ScopeId) -> String {
 }
 
 /// The content hashes in the scope's index.
-async fn hashes(
-    connection: &mut Connection,
-    scope: ScopeId,
-) -> std::result::Result<Vec<String>, Trouble> {
-    Ok(Cmd::zrange(index_key(scope), 0, -1).query_async(connection).await?)
+async fn hashes(connection: &mut Connection, scope: ScopeId) -> std::result::Result<Vec<String>, Trouble> {
+    Ok(Cmd::zrange(index_key(scope), 0, -1)
+        .query_async(connection)
+        .await?)
 }
 
 /// Reads these fields of every entry in one trip.
@@ -300,7 +313,10 @@ fn is_down(error: &RedisError) -> bool {
 }
 
 fn unavailable(cause: impl Into<anyhow::Error>) -> Error {
-    Error::Unavailable { part: "working", source: cause.into() }
+    Error::Unavailable {
+        part: "working",
+        source: cause.into(),
+    }
 }
 
 /// Runs a call for no longer than [`CALL_TIMEOUT`].
