@@ -16,6 +16,7 @@
 mod account;
 mod cluster;
 mod discover;
+mod installation;
 mod leftover;
 mod server;
 mod socket;
@@ -178,6 +179,7 @@ fn prepare(settings: &EmbeddedSettings) -> anyhow::Result<Launch> {
 /// What to do about a failure of Postgres' programs, where their words show it.
 fn hint(words: &str) -> &'static str {
     let known = [
+        ("Check free disk space", "The disk is full: free some space."),
         (
             "No space left on device",
             "The disk (or shared memory, /dev/shm) is full: free some space.",
@@ -231,6 +233,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_named() {
         assert!(hint("could not extend file: No space left on device").contains("disk"));
+        assert!(hint("wrote only 4096 of 8192 bytes\nHINT:  Check free disk space.").contains("disk"));
         assert_eq!(hint("anything else"), "");
     }
 }

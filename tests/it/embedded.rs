@@ -60,16 +60,28 @@ where
     sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
 }
 
-fn postmaster(data_dir: &Path) -> Pid {
-    let text = fs::read_to_string(data_dir.join("pg/postmaster.pid")).unwrap();
-    Pid::from_raw(text.lines().next().unwrap().parse().unwrap())
+/// The pid of the server on this folder, or none while there is no server, or one just writes its file.
+fn postmaster_if_any(data_dir: &Path) -> Option<Pid> {
+    let text = fs::read_to_string(data_dir.join("pg/postmaster.pid")).ok()?;
+    text.lines().next()?.parse().ok().map(Pid::from_raw)
 }
 
-/// A process of its own that runs memser's Postgres on `data_dir`, once that can be used.
-fn hold_in_process(data_dir: &Path, variables: &[(&str, &str)]) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn postmaster(data_dir: &Path) -> Pid {
+    postmaster_if_any(data_dir).unwrap()
+}
+
+/// A process of its own that runs memser's Postgres on `data_dir` until its input ends.
+fn holder(data_dir: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["embedded::hold", "--exact", "--ignored", "--nocapture"])
-        .env(HOLD, data_dir)
+        .env(HOLD, data_dir);
+    command
+}
+
+/// Starts such a process, and waits until its Postgres can be used.
+fn hold_in_process(data_dir: &Path, variables: &[(&str, &str)]) -> Child {
+    let mut child = holder(data_dir)
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -83,7 +95,7 @@ fn hold_in_process(data_dir: &Path, variables: &[(&str, &str)]) -> Child {
 }
 
 #[tokio::test]
-#[ignore = "not a test: the process that hold_in_process starts"]
+#[ignore = "not a test: the process that holder() starts"]
 async fn hold() {
     let data_dir = std::env::var_os(HOLD).expect("only for other tests");
     let embedded = start(Path::new(&data_dir)).await;
@@ -227,7 +239,7 @@ async fn a_server_that_dies_is_started_again() {
 
     // What a caller of memser sees: errors, then answers again. The limit makes a server that stays away a failure.
     let back = async {
-        while postmaster(data.path()) == first
+        while postmaster_if_any(data.path()).is_none_or(|pid| pid == first)
             || sqlx::query("select from kept").execute(&pool).await.is_err()
         {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -345,6 +357,18 @@ async fn variables_for_other_databases_do_not_interfere() {
     let mut memser = hold_in_process(data.path(), &variables);
     drop(memser.stdin.take());
     assert!(memser.wait().unwrap().success());
+}
+
+/// The one variable that cannot be overruled: it is refused, not obeyed.
+#[test]
+fn pgoptions_is_refused_by_name() {
+    let data = data_folder();
+    let output = holder(data.path())
+        .env("PGOPTIONS", "-c row_security=off")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("PGOPTIONS is set"));
 }
 
 #[tokio::test]

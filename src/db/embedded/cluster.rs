@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::account::{Account, memser_user};
-use super::discover::Installation;
+use super::installation::Installation;
 use super::{DATABASE, ROLE, SUPERUSER, hint, remove_folder};
 
 /// The data folder, held by this process alone until it is dropped.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
 use super::cluster::DataFolder;
-use super::discover::Installation;
+use super::installation::Installation;
 use super::leftover::{FAST_SHUTDOWN, IMMEDIATE_SHUTDOWN};
 use super::socket::{PORT, SocketFolder};
 use super::{SUPERUSER, hint};
