@@ -66,13 +66,10 @@ fn postmaster_if_any(data_dir: &Path) -> Option<Pid> {
     text.lines().next()?.parse().ok().map(Pid::from_raw)
 }
 
-<<<<<<< HEAD
-=======
 fn postmaster(data_dir: &Path) -> Pid {
     postmaster_if_any(data_dir).unwrap()
 }
 
->>>>>>> embedded
 /// A process of its own that runs memser's Postgres on `data_dir` until its input ends.
 fn holder(data_dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -371,14 +368,7 @@ fn pgoptions_is_refused_by_name() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-<<<<<<< HEAD
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("PGOPTIONS is set"),
-        "{output:?}"
-    );
-=======
     assert!(String::from_utf8_lossy(&output.stderr).contains("PGOPTIONS is set"));
->>>>>>> embedded
 }
 
 #[tokio::test]
