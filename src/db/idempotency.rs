@@ -73,8 +73,12 @@ pub async fn keep(
 pub async fn prune(db: &Db, now: DateTime<Utc>) -> Result<u64> {
     let mut tx = Tx::all_scopes(db).await?;
     let pruned = sqlx::query!(
-        "delete from idempotency_keys where (scope_id, key) in
-            (select scope_id, key from idempotency_keys where expires_at <= $1 limit 10000 for update skip locked)",
+        // Materialised, or the planner may run the limited part more than once.
+        "with expired as materialized (
+             select scope_id, key from idempotency_keys
+              where expires_at <= $1 order by expires_at limit 10000 for update skip locked
+         )
+         delete from idempotency_keys k using expired e where k.scope_id = e.scope_id and k.key = e.key",
         now
     )
     .execute(tx.conn())

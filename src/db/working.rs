@@ -153,13 +153,16 @@ pub async fn clear(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
 /// `unavailable` or `internal`, as Postgres answers.
 pub async fn prune(tx: &mut Tx, now: DateTime<Utc>, limit: i64) -> Result<u64> {
     Ok(sqlx::query!(
-        "delete from working_memories
-         where (scope_id, content_hash) in (
+        // Materialised, or the planner may run the limited part more than once.
+        "with expired as materialized (
              select scope_id, content_hash from working_memories
              where expires_at <= $1
              order by expires_at
              limit $2
-             for update skip locked)",
+             for update skip locked
+         )
+         delete from working_memories w using expired e
+         where w.scope_id = e.scope_id and w.content_hash = e.content_hash",
         now,
         limit,
     )

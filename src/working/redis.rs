@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind,
+    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ServerErrorKind,
 };
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime};
 use uuid::Uuid;
@@ -152,23 +152,24 @@ impl Redis {
     }
 
     pub(super) async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {
-        let now = now.timestamp_millis();
         let rows: Vec<Row> = within_limit(async {
             let mut connection = self.connection().await?;
             let hashes = hashes(&mut connection, scope).await?;
-            Ok(fields(scope, &hashes, &["id", "support", "expires", "entry"])
-                .query_async(&mut connection)
-                .await?)
+            let read =
+                |hash: &str| Cmd::hmget(entry_key(scope, hash), &["id", "support", "expires", "entry"]);
+            ask_each(&mut connection, &hashes, read).await
         })
         .await?;
-        rows.into_iter()
-            .filter_map(|row| match row {
-                (Some(id), Some(support), Some(expiry), Some(entry)) if expiry > now => {
-                    Some(memory(&id, support, expiry, &entry))
-                }
-                // Expired, or so between the two reads.
-                _ => None,
-            })
+        let memories = rows.iter().filter_map(|row| match row {
+            [Some(id), Some(support), Some(expires), Some(entry)] => {
+                Some(memory(id, support, expires, entry))
+            }
+            // Expired between the two reads.
+            _ => None,
+        });
+        // By the caller's clock as well, which may be ahead of Redis.
+        memories
+            .filter(|memory| memory.as_ref().map_or(true, |m| m.expires_at > Some(now)))
             .collect()
     }
 
@@ -177,13 +178,12 @@ impl Redis {
         let removed: Vec<String> = within_limit(async {
             let mut connection = self.connection().await?;
             let hashes = hashes(&mut connection, scope).await?;
-            let held: Vec<(Option<String>,)> = fields(scope, &hashes, &["id"])
-                .query_async(&mut connection)
-                .await?;
+            let read = |hash: &str| Cmd::hget(entry_key(scope, hash), "id");
+            let held: Vec<Option<String>> = ask_each(&mut connection, &hashes, read).await?;
 
             let mut call = REMOVE.key(index_key(scope));
             let mut found = false;
-            for (hash, (id,)) in hashes.iter().zip(held) {
+            for (hash, id) in hashes.iter().zip(held) {
                 if let Some(id) = id.filter(|id| wanted.contains(id)) {
                     found = true;
                     call.key(entry_key(scope, hash)).arg(id).arg(hash);
@@ -230,8 +230,8 @@ impl Redis {
     }
 }
 
-/// An entry's fields as Redis holds them; all are absent where the entry is.
-type Row = (Option<String>, Option<i32>, Option<i64>, Option<String>);
+/// An entry's id, support, expiry (ms) and JSON as Redis holds them; all are absent where the entry is.
+type Row = [Option<String>; 4];
 
 fn entry_key(scope: ScopeId, hash: &str) -> String {
     format!("memser:{{{scope}}}:w:{hash}")
@@ -248,19 +248,32 @@ async fn hashes(connection: &mut Connection, scope: ScopeId) -> std::result::Res
         .await?)
 }
 
-/// Reads these fields of every entry in one trip.
-fn fields(scope: ScopeId, hashes: &[String], names: &[&str]) -> Pipeline {
+/// Asks the same of every entry in one trip.
+async fn ask_each<T: FromRedisValue>(
+    connection: &mut Connection,
+    hashes: &[String],
+    ask: impl Fn(&str) -> Cmd,
+) -> std::result::Result<Vec<T>, Trouble> {
+    // An empty pipeline is an error.
+    if hashes.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut pipeline = Pipeline::with_capacity(hashes.len());
     for hash in hashes {
-        pipeline.cmd("HMGET").arg(entry_key(scope, hash)).arg(names);
+        pipeline.add_command(ask(hash));
     }
-    pipeline
+    Ok(pipeline.query_async(connection).await?)
 }
 
-fn memory(id: &str, support: i32, expiry: i64, entry: &str) -> Result<Memory> {
+fn memory(id: &str, support: &str, expires: &str, entry: &str) -> Result<Memory> {
     let unreadable = || Error::internal("a working memory in Redis cannot be read");
     let entry: Entry = serde_json::from_str(entry).map_err(|_| unreadable())?;
-    let expires_at = DateTime::from_timestamp_millis(expiry).ok_or_else(unreadable)?;
+    let support = support.parse().map_err(|_| unreadable())?;
+    let expires_at = expires
+        .parse()
+        .ok()
+        .and_then(DateTime::from_timestamp_millis)
+        .ok_or_else(unreadable)?;
     Ok(entry.into_memory(parse_id(id)?, support, expires_at))
 }
 

@@ -1,0 +1,167 @@
+//! What tests stand on: a memser of their own, on a database of their own, with a clock that they move.
+
+pub mod client;
+pub mod database;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use memser::app::{self, App};
+use memser::clock::{Clock, FixedClock};
+use memser::config::Config;
+use memser::engine::Engine;
+use memser::jobs::Jobs;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub use client::{Client, Outcome};
+pub use database::TestDatabase;
+
+/// The token with every right.
+pub const ADMIN: &str = "test-admin-token-0123456789";
+
+/// A running memser.
+pub struct TestApp {
+    pub address: SocketAddr,
+    pub clock: FixedClock,
+    pub database: TestDatabase,
+    pub engine: Arc<Engine>,
+    pub jobs: Jobs,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<anyhow::Result<()>>,
+    _tokens: tempfile::TempDir,
+}
+
+/// How a test's memser differs from the usual one.
+#[derive(Default)]
+pub struct TestAppBuilder {
+    settings: BTreeMap<String, String>,
+    tokens: Vec<(String, Vec<String>)>,
+    database: Option<TestDatabase>,
+    clock: Option<FixedClock>,
+}
+
+impl TestAppBuilder {
+    /// Sets an environment variable of this memser alone.
+    pub fn set(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.settings.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Accepts `token` with these grants, under the token's own text as its name.
+    pub fn token(mut self, token: &str, grants: &[&str]) -> Self {
+        self.tokens.push((
+            token.to_owned(),
+            grants.iter().map(|grant| (*grant).to_owned()).collect(),
+        ));
+        self
+    }
+
+    /// Keeps working memories in the tests' Redis.
+    pub fn redis(self) -> Self {
+        let url = std::env::var("MEMSER_TEST_REDIS_URL").expect("run by scripts/test-services.sh");
+        self.set("REDIS_URL", url)
+    }
+
+    /// A second replica on the database and the clock of another memser.
+    pub fn beside(mut self, other: &TestApp) -> Self {
+        self.database = Some(other.database.clone());
+        self.clock = Some(other.clock.clone());
+        self
+    }
+
+    /// On a database that exists.
+    pub fn on(mut self, database: TestDatabase) -> Self {
+        self.database = Some(database);
+        self
+    }
+
+    pub async fn start(mut self) -> TestApp {
+        use sha2::Digest;
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => TestDatabase::create().await,
+        };
+        let clock = self
+            .clock
+            .take()
+            .unwrap_or_else(|| FixedClock::at(start_of_time()));
+        let folder = tempfile::tempdir().unwrap();
+        if !self.tokens.is_empty() {
+            let mut file = String::new();
+            for (token, grants) in &self.tokens {
+                let digest = hex::encode(sha2::Sha256::digest(token.as_bytes()));
+                file += &format!("[[token]]\nname={token:?}\nsha256={digest:?}\ngrants={grants:?}\n");
+            }
+            let path = folder.path().join("tokens.toml");
+            std::fs::write(&path, file).unwrap();
+            self.settings
+                .insert("MEMSER_TOKENS_FILE".to_owned(), path.to_str().unwrap().to_owned());
+        }
+        for (name, value) in [
+            ("MEMSER_BIND", "127.0.0.1:0"),
+            ("MEMSER_TOKEN", ADMIN),
+            ("DATABASE_URL", &database.url),
+            ("DATABASE_MAX_CONNECTIONS", "5"),
+            ("ENABLE_SCHEDULER", "false"),
+        ] {
+            self.settings
+                .entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
+        }
+        let config = Config::from_lookup(&|name| self.settings.get(name).cloned()).unwrap();
+        let app: App = app::build(config, Clock::Fixed(clock.clone())).await.unwrap();
+        let (address, engine, jobs) = (app.address().unwrap(), app.engine().clone(), app.jobs().clone());
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(app.run_until(async {
+            // Dropped without a word counts as well.
+            let _ = stopped.await;
+        }));
+        TestApp {
+            address,
+            clock,
+            database,
+            engine,
+            jobs,
+            stop: Some(stop),
+            served,
+            _tokens: folder,
+        }
+    }
+}
+
+/// When every test starts.
+pub fn start_of_time() -> DateTime<Utc> {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+impl TestApp {
+    pub fn builder() -> TestAppBuilder {
+        TestAppBuilder::default()
+    }
+
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A client with the token of every right.
+    pub fn admin(&self) -> Client {
+        self.client(ADMIN)
+    }
+
+    pub fn client(&self, token: &str) -> Client {
+        Client::new(self.url("/mcp"), token)
+    }
+
+    /// Stops in order and says whether everything went well.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        self.served.await.unwrap().unwrap();
+    }
+}

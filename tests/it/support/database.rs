@@ -1,0 +1,93 @@
+//! A database for each test, owned by a role that row-level security binds.
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+/// The role that memser uses: no superuser.
+const ROLE: &str = "memser_test";
+
+#[derive(Clone, Debug)]
+pub struct TestDatabase {
+    /// As memser's own role.
+    pub url: String,
+    /// As the server's superuser.
+    pub superuser: PgConnectOptions,
+}
+
+impl TestDatabase {
+    /// An empty database with the schema.
+    pub async fn create() -> Self {
+        static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+        let template = TEMPLATE.get_or_init(make_template).await;
+        let name = format!("test_{}", Uuid::new_v4().simple());
+        let mut server = server().connect().await.unwrap();
+        run(
+            &mut server,
+            format!("create database {name} template {template} owner {ROLE}"),
+        )
+        .await;
+        Self::named(&name)
+    }
+
+    fn named(name: &str) -> Self {
+        let superuser = server().database(name);
+        let url = format!(
+            "postgres://{ROLE}:{ROLE}@{}:{}/{name}",
+            superuser.get_host(),
+            superuser.get_port()
+        );
+        Self { url, superuser }
+    }
+
+    /// A connection that sees everything.
+    pub async fn connect(&self) -> PgConnection {
+        self.superuser.connect().await.unwrap()
+    }
+
+    /// A connection as memser's own role.
+    pub async fn connect_as_memser(&self) -> PgConnection {
+        self.url
+            .parse::<PgConnectOptions>()
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
+    }
+}
+
+fn server() -> PgConnectOptions {
+    let url = std::env::var("MEMSER_TEST_DATABASE_URL").expect("run by scripts/test-services.sh");
+    url.parse().unwrap()
+}
+
+async fn run(connection: &mut PgConnection, statement: String) {
+    sqlx::raw_sql(AssertSqlSafe(statement))
+        .execute(connection)
+        .await
+        .unwrap();
+}
+
+/// Migrated once; every test's database is a copy.
+async fn make_template() -> String {
+    let name = format!("template_{}", Uuid::new_v4().simple());
+    let mut server = server().connect().await.unwrap();
+    run(
+        &mut server,
+        format!(
+            "do $$ begin create role {ROLE} login nosuperuser password '{ROLE}';
+                   exception when duplicate_object or unique_violation then null; end $$"
+        ),
+    )
+    .await;
+    run(&mut server, format!("create database {name} owner {ROLE}")).await;
+    let database = TestDatabase::named(&name);
+    let mut connection = database.connect().await;
+    run(&mut connection, "create extension vector".to_owned()).await;
+    connection.close().await.unwrap();
+    let mut connection = database.connect_as_memser().await;
+    memser::db::MIGRATOR.run(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    name
+}
