@@ -16,9 +16,9 @@ use crate::model::{ConflictPolicy, TagsMatch, Tier};
 /// Arguments of `store_memory`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("required" = ["content"]))]
 pub struct StoreArgs {
     /// The text to remember: one fact or event, up to 64 KiB.
-    #[schemars(required)]
     pub content: String,
     /// Whose memory it is, for example user:42. May be left out by a token that is granted exactly one scope.
     #[schemars(with = "String")]
@@ -119,9 +119,9 @@ pub struct StoreAnswer {
 /// Arguments of `recall_memory`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("required" = ["query"]))]
 pub struct RecallArgs {
     /// What to look for, in natural language.
-    #[schemars(required)]
     pub query: String,
     /// Whose memories to search. May be left out by a token that is granted exactly one scope.
     #[schemars(with = "String")]

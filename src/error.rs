@@ -85,7 +85,11 @@ pub enum Error {
 impl Error {
     /// An argument that cannot be accepted.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Invalid { field: field.into(), message: message.into(), hint: hint.into() }
+        Self::Invalid {
+            field: field.into(),
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     /// A fault of memser, said in one sentence for the log.
@@ -148,7 +152,9 @@ impl Error {
             Self::Timeout { .. } => {
                 "Nothing was half-written; try again, with an idempotency_key where you store.".to_owned()
             }
-            Self::Internal(_) => "Try again; the operator finds the cause in the log by the request id.".to_owned(),
+            Self::Internal(_) => {
+                "Try again; the operator finds the cause in the log by the request id.".to_owned()
+            }
         }
     }
 }
@@ -157,7 +163,10 @@ impl From<sqlx::Error> for Error {
     /// Connection trouble is the caller's cue to try again; everything else is a fault of memser.
     fn from(error: sqlx::Error) -> Self {
         if database_is_down(&error) {
-            Self::Unavailable { part: "postgres", source: error.into() }
+            Self::Unavailable {
+                part: "postgres",
+                source: error.into(),
+            }
         } else {
             Self::Internal(error.into())
         }

@@ -6,7 +6,11 @@
 //! modules to it.
 
 pub mod api;
+pub mod args;
 pub mod auth;
 pub mod clock;
+pub mod engine;
 pub mod error;
+pub mod http;
+pub mod mcp;
 pub mod model;
