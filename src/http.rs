@@ -1,1 +1,161 @@
-//! x
+//! The HTTP service: `/mcp` with the layers in front of it, health, and the metadata that OAuth clients look for.
+//!
+//! From the outside in: request id and log line, panics, `Host` and `Origin`, CORS, token and rate limit, the
+//! message's envelope, life signs for silent calls, rmcp.
+
+mod access;
+mod auth;
+mod envelope;
+mod health;
+mod keepalive;
+mod origin;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{any_service, get};
+use axum::{Json, Router};
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use url::Url;
+
+use self::auth::{Challenge, Gate, METADATA_PATH};
+use self::envelope::Envelope;
+use self::keepalive::Patience;
+use self::origin::Allowed;
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::mcp::Handler;
+
+/// How the service presents itself and what it puts up with.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// The address clients use, without `/mcp`.
+    pub public_url: Url,
+    /// Further `Host` names, with or without a port; the public URL's host and loopback are always allowed.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may call, such as `https://app.example:443` or `http://localhost:*`.
+    pub allowed_origins: Vec<String>,
+    /// The largest body taken.
+    pub max_body_bytes: usize,
+    /// When a tool call is stopped.
+    pub call_timeout: Duration,
+    /// Requests a second for each token's subject.
+    pub rate_limit: Option<NonZeroU32>,
+    /// When a call that has not answered gets an event stream.
+    pub silent_after: Duration,
+    /// How often such a stream shows a sign of life.
+    pub comment_every: Duration,
+}
+
+/// The service. Cancelling `shutdown` ends the calls that still run: do it after the drain, not before.
+pub fn router(
+    engine: Arc<Engine>,
+    auth: Arc<Auth>,
+    clock: Clock,
+    settings: HttpSettings,
+    shutdown: CancellationToken,
+) -> Router {
+    let allowed = Arc::new(Allowed::new(
+        &settings.public_url,
+        &settings.allowed_hosts,
+        &settings.allowed_origins,
+    ));
+    let challenge = Challenge::new(&settings.public_url);
+    let metadata = challenge.metadata();
+    let metadata = get(move || std::future::ready(Json(metadata.clone())));
+    let guarded = Router::new()
+        .route(METADATA_PATH, metadata.clone())
+        .route(&format!("{METADATA_PATH}/mcp"), metadata)
+        .merge(mcp(
+            &engine,
+            auth,
+            clock.clone(),
+            &settings,
+            challenge,
+            &allowed,
+            shutdown,
+        ))
+        .route_layer(origin::cors(Arc::clone(&allowed)))
+        .route_layer(from_fn_with_state(allowed, origin::check));
+    Router::new()
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready).with_state(engine))
+        .merge(guarded)
+        .fallback(reply::not_found)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(clock, access::record))
+}
+
+/// Both spellings of the endpoint: a redirect would drop the body or the token.
+fn mcp(
+    engine: &Arc<Engine>,
+    auth: Arc<Auth>,
+    clock: Clock,
+    settings: &HttpSettings,
+    challenge: Challenge,
+    allowed: &Allowed,
+    shutdown: CancellationToken,
+) -> Router {
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_sse_keep_alive(Some(settings.comment_every))
+        .with_max_request_body_bytes(settings.max_body_bytes)
+        .with_allowed_hosts(allowed.hosts().to_vec())
+        .with_allowed_origins(allowed.origins().to_vec())
+        .with_cancellation_token(shutdown);
+    let handler = Handler::new(Arc::clone(engine), settings.call_timeout);
+    let service = StreamableHttpService::new(
+        move || Ok(handler.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    );
+    let limiter = settings.rate_limit.map(auth::limiter);
+    let gate = Gate {
+        auth,
+        clock,
+        challenge: challenge.clone(),
+        limiter,
+    };
+    let envelope = Envelope {
+        engine: Arc::clone(engine),
+        challenge,
+        max_body_bytes: settings.max_body_bytes,
+    };
+    let patience = Patience {
+        silent_after: settings.silent_after,
+        comment_every: settings.comment_every,
+    };
+    let layers = ServiceBuilder::new()
+        .layer(from_fn_with_state(Arc::new(gate), auth::identify))
+        .layer(from_fn_with_state(Arc::new(envelope), envelope::open))
+        .layer(from_fn_with_state(patience, keepalive::keep_alive));
+    Router::new()
+        .route("/mcp", any_service(service.clone()))
+        .route("/mcp/", any_service(service))
+        .route_layer(layers)
+}
+
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    tracing::error!("a handler panicked");
+    let hint = "The operator finds the cause in the log by the request id.";
+    reply::refusal(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "internal error",
+        hint,
+    )
+}

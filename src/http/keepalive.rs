@@ -1,0 +1,125 @@
+//! Keeps silent calls alive through proxies: rmcp sends no byte before its first message, and proxies cut a response
+//! that stays silent for a minute. A call that has not answered after a while is answered as an event stream, with
+//! comments until the result comes. Dropping the stream drops the call.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::envelope::{Expects, Reads};
+
+const INTERNAL_ERROR: i32 = -32603;
+
+/// When to break the silence and how often to comment then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) silent_after: Duration,
+    pub(super) comment_every: Duration,
+}
+
+/// Answers as JSON while the call is quick, as an event stream when it is not.
+pub(super) async fn keep_alive(State(patience): State<Patience>, request: Request, next: Next) -> Response {
+    let Some(expects) = request.extensions().get::<Expects>().cloned() else {
+        return next.run(request).await;
+    };
+    let mut call = next.run(request).boxed();
+    match expects.reads {
+        Reads::Json => call.await,
+        Reads::Events | Reads::Both => tokio::select! {
+            response = &mut call => {
+                let refused = response.status() != StatusCode::OK;
+                if expects.reads == Reads::Both || refused || is_events(&response) {
+                    return response;
+                }
+                let (mut parts, body) = response.into_parts();
+                let event = event(body, &expects.id).await;
+                parts.headers.remove(header::CONTENT_LENGTH);
+                as_events(Response::from_parts(parts, Body::from(event)))
+            }
+            () = tokio::time::sleep(patience.silent_after) => {
+                let mut ticks = tokio::time::interval(patience.comment_every);
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                let states = stream::unfold(Late::Waiting(call, ticks, expects.id), Late::next);
+                as_events(Response::new(Body::from_stream(states.map(Ok::<_, Infallible>))))
+            }
+        },
+    }
+}
+
+fn is_events(response: &Response) -> bool {
+    let kind = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+fn as_events(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A late answer's progress.
+enum Late {
+    Waiting(BoxFuture<'static, Response>, Interval, Value),
+    Piping(BodyDataStream),
+    Done,
+}
+
+impl Late {
+    /// The next piece of the stream. The first tick comes at once.
+    async fn next(self) -> Option<(Bytes, Self)> {
+        match self {
+            Self::Waiting(mut call, mut ticks, id) => tokio::select! {
+                biased;
+                response = &mut call => {
+                    let piped = is_events(&response);
+                    let body = response.into_body();
+                    if piped {
+                        return Self::pipe(body.into_data_stream()).await;
+                    }
+                    Some((event(body, &id).await, Self::Done))
+                }
+                _ = ticks.tick() => Some((Bytes::from_static(b": working\n\n"), Self::Waiting(call, ticks, id))),
+            },
+            Self::Piping(events) => Self::pipe(events).await,
+            Self::Done => None,
+        }
+    }
+
+    async fn pipe(mut events: BodyDataStream) -> Option<(Bytes, Self)> {
+        let chunk = events.next().await?.ok()?;
+        Some((chunk, Self::Piping(events)))
+    }
+}
+
+/// The body as one event. What is no JSON, a refusal in plain text for example, becomes a JSON-RPC error.
+async fn event(body: Body, id: &Value) -> Bytes {
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let message = serde_json::from_slice::<Value>(&bytes)
+        .ok()
+        .filter(|message| message["jsonrpc"] == "2.0");
+    let message = message.unwrap_or_else(|| {
+        json!({ "jsonrpc": "2.0", "id": id, "error": { "code": INTERNAL_ERROR, "message": "internal error" } })
+    });
+    Bytes::from(format!("event: message\ndata: {message}\n\n"))
+}
