@@ -119,20 +119,17 @@ pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request
         return gate.challenge.unauthorised(true);
     };
     let subject = Subject(caller.subject.clone());
-    let mut response = match gate.over_limit(&caller.subject) {
-        Some(wait) => {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            rate_limited(
-                &Error::RateLimited {
-                    retry_after: Duration::from_secs(seconds.max(1)),
-                },
-                seconds.max(1),
-            )
-        }
-        None => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
+    let mut response = if let Some(wait) = gate.over_limit(&caller.subject) {
+        let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1);
+        rate_limited(
+            &Error::RateLimited {
+                retry_after: Duration::from_secs(seconds),
+            },
+            seconds,
+        )
+    } else {
+        request.extensions_mut().insert(caller);
+        next.run(request).await
     };
     response.extensions_mut().insert(subject);
     response

@@ -72,11 +72,11 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
     let (mut parts, body) = request.into_parts();
     let body = match read(&parts.headers, body, envelope.max_body_bytes).await {
         Ok(body) => body,
-        Err(response) => return response,
+        Err(response) => return *response,
     };
     let message = match judge(&body) {
         Ok(message) => message,
-        Err(response) => return response,
+        Err(response) => return *response,
     };
     if let Some(caller) = parts.extensions.get::<Caller>()
         && let Some(refused) = envelope.refuse(caller, &message)
@@ -132,10 +132,15 @@ fn is_json(headers: &HeaderMap) -> bool {
         || essence.ends_with("+json")
 }
 
-async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Response> {
+async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
     let too_large = || {
         let message = format!("the body is larger than {limit} bytes");
-        rpc_error(StatusCode::PAYLOAD_TOO_LARGE, None, INVALID_REQUEST, &message)
+        Box::new(rpc_error(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            None,
+            INVALID_REQUEST,
+            &message,
+        ))
     };
     let announced = headers
         .get(header::CONTENT_LENGTH)
@@ -148,28 +153,34 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Re
         Ok(Err(error))
             if error
                 .source()
-                .is_some_and(|source| source.is::<LengthLimitError>()) =>
+                .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) =>
         {
             Err(too_large())
         }
-        Ok(Err(_)) => Err(rpc_error(
-            StatusCode::BAD_REQUEST,
-            None,
-            PARSE_ERROR,
-            "the body broke off",
-        )),
-        Err(_) => Err(rpc_error(
-            StatusCode::REQUEST_TIMEOUT,
-            None,
-            INVALID_REQUEST,
-            "the body took too long to arrive",
-        )),
+        Ok(Err(_)) => {
+            let message = "the body broke off";
+            Err(Box::new(rpc_error(
+                StatusCode::BAD_REQUEST,
+                None,
+                PARSE_ERROR,
+                message,
+            )))
+        }
+        Err(_) => {
+            let message = "the body took too long to arrive";
+            Err(Box::new(rpc_error(
+                StatusCode::REQUEST_TIMEOUT,
+                None,
+                INVALID_REQUEST,
+                message,
+            )))
+        }
     }
 }
 
 /// Takes one well-formed JSON-RPC message.
-fn judge(body: &[u8]) -> Result<Value, Response> {
-    let refuse = |id, code, message| Err(rpc_error(StatusCode::BAD_REQUEST, id, code, message));
+fn judge(body: &[u8]) -> Result<Value, Box<Response>> {
+    let refuse = |id, code, message| Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, id, code, message)));
     let Ok(message) = serde_json::from_slice::<Value>(body) else {
         return refuse(None, PARSE_ERROR, "the body is not valid JSON");
     };

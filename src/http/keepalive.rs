@@ -123,3 +123,87 @@ async fn event(body: Body, id: &Value) -> Bytes {
     });
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    struct OnDrop(Arc<AtomicBool>);
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn slow(dropped: Arc<AtomicBool>, answer: &'static str) -> Router {
+        let patience = Patience {
+            silent_after: Duration::from_secs(3),
+            comment_every: Duration::from_secs(5),
+        };
+        let call = move || {
+            let guard = OnDrop(Arc::clone(&dropped));
+            async move {
+                tokio::time::sleep(Duration::from_secs(12)).await;
+                drop(guard);
+                answer
+            }
+        };
+        Router::new()
+            .route("/", get(call))
+            .layer(from_fn_with_state(patience, keep_alive))
+    }
+
+    fn request() -> Request {
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(Expects {
+            id: json!(7),
+            reads: Reads::Both,
+        });
+        request
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_come_at_once_and_then_in_their_rhythm() {
+        let answer = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        let response = slow(Arc::default(), answer).oneshot(request()).await.unwrap();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(body.matches(": working\n\n").count(), 2, "{body}");
+        assert!(
+            body.ends_with("event: message\ndata: {\"id\":7,\"jsonrpc\":\"2.0\",\"result\":{}}\n\n"),
+            "{body}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_refusal_in_plain_text_is_an_error_of_the_protocol() {
+        let response = slow(Arc::default(), "gone wrong")
+            .oneshot(request())
+            .await
+            .unwrap();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert!(
+            String::from_utf8(body.to_vec())
+                .unwrap()
+                .contains("\"code\":-32603")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_stream_drops_the_call() {
+        let dropped = Arc::new(AtomicBool::new(false));
+        let response = slow(Arc::clone(&dropped), "").oneshot(request()).await.unwrap();
+        assert!(!dropped.load(Ordering::SeqCst));
+        drop(response);
+        assert!(dropped.load(Ordering::SeqCst));
+    }
+}
