@@ -65,7 +65,7 @@ pub fn router(
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     clock: Clock,
-    settings: HttpSettings,
+    settings: &HttpSettings,
     shutdown: CancellationToken,
 ) -> Router {
     let allowed = Arc::new(Allowed::new(
@@ -83,7 +83,7 @@ pub fn router(
             &engine,
             auth,
             clock.clone(),
-            &settings,
+            settings,
             challenge,
             &allowed,
             shutdown,

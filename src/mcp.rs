@@ -111,7 +111,7 @@ fn refusal(error: &Error, tool: ToolName, caller: &Caller) -> CallToolResult {
     match error {
         Error::Internal(cause) => tracing::error!(tool, request_id, "internal error: {cause:#}"),
         Error::Unavailable { part, source } => {
-            tracing::warn!(tool, request_id, part, "unavailable: {source:#}")
+            tracing::warn!(tool, request_id, part, "unavailable: {source:#}");
         }
         Error::Timeout { .. } => tracing::warn!(tool, request_id, "{error}"),
         _ => {}

@@ -37,7 +37,7 @@ fn service(change: impl FnOnce(&mut HttpSettings)) -> Router {
         Arc::new(Engine::default()),
         Arc::new(auth),
         Clock::System,
-        settings,
+        &settings,
         CancellationToken::new(),
     )
 }
