@@ -16,9 +16,9 @@ use crate::model::{ConflictPolicy, TagsMatch, Tier};
 /// Arguments of `store_memory`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("required" = ["content"]))]
 pub struct StoreArgs {
     /// The text to remember: one fact or event, up to 64 KiB.
-    #[schemars(required)]
     pub content: String,
     /// Whose memory it is, for example user:42. May be left out by a token that is granted exactly one scope.
     #[schemars(with = "String")]
@@ -42,7 +42,7 @@ pub struct StoreArgs {
     /// The id of the memory that this one corrects; it is superseded.
     #[schemars(with = "String")]
     pub replaces: Option<String>,
-    /// What to do with memories that this one contradicts; the server's default is newest_wins.
+    /// What to do with memories that this one contradicts; the server's default is `newest_wins`.
     #[schemars(with = "ConflictPolicy")]
     pub on_conflict: Option<ConflictPolicy>,
     /// Who acts, for the audit log only.
@@ -119,9 +119,9 @@ pub struct StoreAnswer {
 /// Arguments of `recall_memory`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("required" = ["query"]))]
 pub struct RecallArgs {
     /// What to look for, in natural language.
-    #[schemars(required)]
     pub query: String,
     /// Whose memories to search. May be left out by a token that is granted exactly one scope.
     #[schemars(with = "String")]
@@ -198,7 +198,7 @@ pub struct RecallAnswer {
     /// Parts of the service that are down and narrowed this answer: an empty answer with one of them is no proof of
     /// absence.
     pub degraded: Vec<String>,
-    /// How many further memories were found but left out because of max_chars.
+    /// How many further memories were found but left out because of `max_chars`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32")]
     pub left_out: Option<u32>,
@@ -254,7 +254,7 @@ pub struct MemoryView {
     pub origin: Vec<Uuid>,
 }
 
-/// Arguments of `forget_memory`. At least one of memory_id, tier, tags or all: true is needed.
+/// Arguments of `forget_memory`. At least one of `memory_id`, tier, tags or all: true is needed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ForgetArgs {
@@ -340,7 +340,7 @@ pub struct ListArgs {
     /// Only this memory.
     #[schemars(with = "String")]
     pub memory_id: Option<String>,
-    /// Only this tier; working memories are listed only when asked for here or by memory_id.
+    /// Only this tier; working memories are listed only when asked for here or by `memory_id`.
     #[schemars(with = "Tier")]
     pub tier: Option<Tier>,
     /// Only memories with these tags.
@@ -360,7 +360,7 @@ pub struct ListArgs {
     /// The most memories to return, 1 to 100; 20 if left out.
     #[schemars(with = "u32", range(min = 1, max = 100))]
     pub limit: Option<u32>,
-    /// next_cursor of the page before, with otherwise the same arguments.
+    /// `next_cursor` of the page before, with otherwise the same arguments.
     #[schemars(with = "String")]
     pub cursor: Option<String>,
     /// Who acts, for the audit log only.

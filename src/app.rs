@@ -46,7 +46,10 @@ pub struct App {
     jobs: Jobs,
     db: Db,
     embedded: Option<Embedded>,
+    /// Stops taking requests, and sweeps at their next chunk.
     shutdown: CancellationToken,
+    /// Ends the calls that still run after the drain.
+    drained: CancellationToken,
     welcome: Welcome,
 }
 
@@ -122,7 +125,7 @@ async fn assemble(
     let embedder_name = format!("{} ({} dimensions)", embedder.model(), embedder.dimensions());
     let engine = Arc::new(Engine::start(db.clone(), embedder, working, clock.clone(), settings).await?);
     let (auth, first_token, token_file) = auth(config)?;
-    let shutdown = CancellationToken::new();
+    let (shutdown, drained) = (CancellationToken::new(), CancellationToken::new());
     let public_url = config.public_url(listener.local_addr()?)?;
     let http = HttpSettings {
         public_url: public_url.clone(),
@@ -145,7 +148,8 @@ async fn assemble(
     };
     let mcp_url = format!("{}/mcp", public_url.as_str().trim_end_matches('/'));
     Ok(App {
-        router: http::router(engine.clone(), Arc::new(auth), clock, http, shutdown.clone()),
+        router: http::router(engine.clone(), Arc::new(auth), clock, &http, drained.clone()),
+        drained,
         listener,
         engine,
         jobs,
@@ -303,19 +307,17 @@ impl App {
             .with_graceful_shutdown(async move { graceful.cancelled().await })
             .into_future();
         let mut server = tokio::spawn(server);
-        let served = tokio::select! {
-            served = &mut server => Some(served),
-            () = shutdown.cancelled() => None,
-        };
-        let served = match served {
-            Some(served) => served,
-            None => tokio::time::timeout(DRAIN, &mut server)
-                .await
-                .unwrap_or_else(|_| {
-                    tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
-                    server.abort();
-                    Ok(Ok(()))
-                }),
+        let outcome = tokio::select! {
+            ended = &mut server => ended,
+            () = async {
+                shutdown.cancelled().await;
+                tokio::time::sleep(DRAIN).await;
+            } => {
+                tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
+                self.drained.cancel();
+                server.abort();
+                Ok(Ok(()))
+            }
         };
         shutdown.cancel();
         if let Some(mut scheduler) = scheduler {
@@ -327,7 +329,7 @@ impl App {
         if let Some(embedded) = self.embedded {
             embedded.stop().await?;
         }
-        served.context("the server stopped")??;
+        outcome.context("the server stopped")??;
         Ok(())
     }
 }

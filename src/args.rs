@@ -113,18 +113,16 @@ fn coerce(field: &str, value: Value, expected: &Value) -> Result<Value> {
             number(value).ok_or_else(|| mistyped(field, expected))?,
             expected,
         ),
-        ("boolean", value @ Value::Bool(_)) => Ok(value),
+        ("boolean", value @ Value::Bool(_)) | ("object", value @ Value::Object(_)) | ("", value) => Ok(value),
         ("boolean", Value::String(text)) => text
             .parse()
             .map(Value::Bool)
             .map_err(|_| mistyped(field, expected)),
         ("array", value) => list(field, value, expected),
-        ("object", value @ Value::Object(_)) => Ok(value),
         ("object", Value::String(text)) => match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => Ok(value),
             _ => Err(mistyped(field, expected)),
         },
-        ("", value) => Ok(value),
         _ => Err(mistyped(field, expected)),
     }
 }

@@ -344,7 +344,7 @@ impl Env<'_> {
             .transpose()
     }
 
-    fn within<T: FromStr + PartialOrd + Display>(
+    fn within<T: Copy + FromStr + PartialOrd + Display>(
         &self,
         name: &str,
         least: T,
@@ -367,12 +367,11 @@ impl Env<'_> {
         let Some(value) = (self.get)(name) else {
             return Ok(None);
         };
-        match known.iter().find(|(word, _)| value.eq_ignore_ascii_case(word)) {
-            Some((_, meaning)) => Ok(Some(*meaning)),
-            None => {
-                let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-                bail!("{name}={value:?}: one of {}", words.join(", "))
-            }
+        if let Some((_, meaning)) = known.iter().find(|(word, _)| value.eq_ignore_ascii_case(word)) {
+            Ok(Some(*meaning))
+        } else {
+            let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+            bail!("{name}={value:?}: one of {}", words.join(", "))
         }
     }
 

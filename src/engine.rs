@@ -177,8 +177,8 @@ impl Engine {
         }
     }
 
-    /// Notes a call that the transport refused before it reached a tool.
-    pub fn deny(&self, caller: &Caller, tool: &'static str, scope: Option<&str>) {
+    /// Notes a call that was refused before it reached a tool, with the code of the refusal.
+    pub fn deny(&self, caller: &Caller, tool: &'static str, code: &'static str, scope: Option<&str>) {
         self.journal.audit(AuditRow {
             at: self.clock.now(),
             request_id: caller.request_id.clone(),
@@ -189,7 +189,7 @@ impl Engine {
                 .and_then(|name| Scope::parse(name).ok())
                 .map(|scope| scope.as_str().to_owned()),
             memory_id: None,
-            outcome: "action_not_granted",
+            outcome: code,
             detail: Value::Object(serde_json::Map::new()),
         });
     }
@@ -204,29 +204,28 @@ impl Engine {
         scope: Option<&str>,
         actor: Option<String>,
     ) -> Result<Call> {
-        let scope = match scope {
-            Some(name) => Scope::parse(name)?,
-            None => caller.sole_scope().cloned().ok_or_else(|| {
-                Error::invalid(
-                    "scope",
-                    "scope is missing",
-                    "This token reaches several scopes: name one.",
-                )
-            })?,
+        let authorise = || {
+            let scope = match scope {
+                Some(name) => Scope::parse(name)?,
+                None => caller.sole_scope().cloned().ok_or_else(|| {
+                    Error::invalid(
+                        "scope",
+                        "scope is missing",
+                        "This token reaches several scopes: name one.",
+                    )
+                })?,
+            };
+            caller.authorise(&scope, action)?;
+            Ok(Call {
+                subject: caller.subject.clone(),
+                request_id: caller.request_id.clone(),
+                actor: check_label("actor", actor)?,
+                tool,
+                scope,
+                at: self.clock.now(),
+            })
         };
-        let call = Call {
-            subject: caller.subject.clone(),
-            request_id: caller.request_id.clone(),
-            actor: check_label("actor", actor)?,
-            tool,
-            scope,
-            at: self.clock.now(),
-        };
-        caller.authorise(&call.scope, action).inspect_err(|error| {
-            self.journal
-                .audit(call.audit(error.code(), None, serde_json::json!({})))
-        })?;
-        Ok(call)
+        authorise().inspect_err(|error: &Error| self.deny(caller, tool, error.code(), scope))
     }
 
     /// Notes a call that failed; its own transaction is gone with whatever it wrote.

@@ -93,6 +93,7 @@ impl Error {
     }
 
     /// A fault of memser, said in one sentence for the log.
+    #[must_use]
     pub fn internal(message: &'static str) -> Self {
         Self::Internal(anyhow::anyhow!(message))
     }

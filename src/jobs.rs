@@ -22,7 +22,7 @@ use crate::error::Result;
 /// How often pending memories are embedded: the longest that one stays unfound by meaning after its embedder is back.
 const EMBED_EVERY: Duration = Duration::from_secs(15);
 /// How often what has expired is dropped; reads do not see it anyway.
-const PRUNE_EVERY: Duration = Duration::from_secs(600);
+const PRUNE_EVERY: Duration = Duration::from_mins(10);
 
 /// A sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,7 +83,9 @@ pub async fn derived(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uu
 }
 
 /// Makes the surviving originals of retracted facts active again, so that the next consolidation derives from what is
-/// left. Of several with one text, and where that text is active already, history stays history.
+/// left.
+///
+/// Of several with one text, and where that text is active already, history stays history.
 ///
 /// # Errors
 /// When the connection is lost.

@@ -68,8 +68,9 @@ pub async fn size(tx: &mut Tx, scope: ScopeId) -> Result<ScopeSize> {
     })
 }
 
-/// The best `limit` memories by words: BM25 over the OR of the terms, with exact document frequencies from the
-/// postings. `k1` and `b` as in Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
+/// The best `limit` memories by words: BM25 over the OR of the terms.
+///
+/// Document frequencies are exact: they are counted in the postings. `k1` and `b` as in Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
 /// (2009).
 ///
 /// # Errors
@@ -137,7 +138,9 @@ pub async fn by_words(
 /// Scopes of up to this many rows are scanned exactly: that is fast enough and always right.
 const EXACT_UP_TO: i64 = 10_000;
 
-/// The best `limit` memories by meaning. Small scopes are scanned exactly; large ones go through the HNSW index, and
+/// The best `limit` memories by meaning.
+///
+/// Small scopes are scanned exactly; large ones go through the HNSW index, and
 /// through the exact scan again when that returns less than was asked for, as it does under a narrow filter.
 ///
 /// # Errors

@@ -143,7 +143,7 @@ impl Engine {
         };
         let pool = self.gather(scope, question, vector.as_deref(), working).await?;
         let ranked = self.rank(&pool, call.at);
-        let answer = choose(question, pool, ranked, degraded);
+        let answer = choose(question, pool, &ranked, degraded);
         let recalled = answer
             .memories
             .iter()
@@ -351,7 +351,7 @@ fn score_working(
 }
 
 /// Takes the best of the ranking within the caller's limits.
-fn choose(question: &Question, mut pool: Pool, ranked: Vec<Scored>, degraded: Vec<String>) -> RecallAnswer {
+fn choose(question: &Question, mut pool: Pool, ranked: &[Scored], degraded: Vec<String>) -> RecallAnswer {
     let enough = ranked.iter().filter(|scored| scored.score >= question.min_score);
     let texts = enough.clone().filter_map(|scored| {
         let durable = pool.durable.get(&scored.id).map(|stored| &stored.memory);
@@ -366,7 +366,7 @@ fn choose(question: &Question, mut pool: Pool, ranked: Vec<Scored>, degraded: Ve
     let chosen: Vec<Scored> = enough
         .filter(|scored| kept.contains(&scored.id))
         .take(question.k)
-        .cloned()
+        .copied()
         .collect();
     let (found, mut room) = (chosen.len(), question.max_chars.unwrap_or(usize::MAX));
     let mut memories = Vec::with_capacity(found);

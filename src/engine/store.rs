@@ -291,7 +291,7 @@ impl Engine {
                 &statement.content,
             ) {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
-                    judgement.duplicate_of = Some(likeness)
+                    judgement.duplicate_of = Some(likeness);
                 }
                 Verdict::Conflict => judgement.contradicts.push(likeness),
                 Verdict::Duplicate | Verdict::Distinct => {}

@@ -1,134 +1,267 @@
-//! The JSON-RPC envelope, before rmcp sees it: clients get JSON-RPC errors for what is no JSON-RPC, and headers that
-//! real clients send wrongly are put right.
+//! What stands between HTTP and rmcp: the message is read and judged here, so that every client gets an answer of the
+//! protocol where rmcp would say 406 or 415 in plain text.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use bytes::Bytes;
+use http_body_util::LengthLimitError;
 use serde_json::Value;
 
-use super::keepalive::AcceptsStream;
-use super::{Context, problem};
+use super::auth::Challenge;
+use super::reply::rpc_error;
 use crate::auth::Caller;
-use crate::mcp::required_action;
+use crate::engine::Engine;
+use crate::mcp::ToolName;
 
-/// The codes of JSON-RPC 2.0.
-const PARSE_ERROR: i32 = -32_700;
-const INVALID_REQUEST: i32 = -32_600;
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+const INVALID_PARAMS: i32 = -32602;
+/// A body has to arrive within this time.
+const BODY_WAIT: Duration = Duration::from_secs(30);
 
-pub(super) async fn layer(State(context): State<Context>, request: Request, next: Next) -> Response {
-    if request.method() != Method::POST {
-        return next.run(request).await;
-    }
-    let (mut parts, body) = request.into_parts();
-    if !says_json(&parts.headers) {
-        let message = "Content-Type must be application/json";
-        return problem::rpc(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            INVALID_REQUEST,
-            message,
-            &Value::Null,
-        );
-    }
-    let limit = context.settings.max_body_bytes;
-    let Ok(bytes) = to_bytes(body, limit).await else {
-        let message = format!("The request body is longer than {limit} bytes or was cut off");
-        return problem::rpc(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            INVALID_REQUEST,
-            &message,
-            &Value::Null,
-        );
-    };
-    let message = match serde_json::from_slice::<Value>(&bytes) {
-        Ok(message @ Value::Object(_)) => message,
-        Ok(Value::Array(_)) => {
-            let message = "JSON-RPC batches are not supported: send one message a request";
-            return problem::rpc(StatusCode::BAD_REQUEST, INVALID_REQUEST, message, &Value::Null);
-        }
-        Ok(_) => {
-            let message = "A JSON-RPC message is an object";
-            return problem::rpc(StatusCode::BAD_REQUEST, INVALID_REQUEST, message, &Value::Null);
-        }
-        // The parser's message may repeat what was sent.
-        Err(_) => {
-            let message = "The request body is not valid JSON";
-            return problem::rpc(StatusCode::BAD_REQUEST, PARSE_ERROR, message, &Value::Null);
-        }
-    };
-    if let Some(refusal) = lacks_action(&context, &parts.extensions, &message) {
-        return refusal;
-    }
-    if accepts_stream(&parts.headers) {
-        parts.extensions.insert(AcceptsStream);
-    }
-    // rmcp demands both types although it will answer with JSON whenever it can.
-    parts.headers.insert(
-        ACCEPT,
-        HeaderValue::from_static("application/json, text/event-stream"),
-    );
-    parts
-        .headers
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    next.run(Request::from_parts(parts, Body::from(bytes))).await
+/// What this layer needs.
+pub(super) struct Envelope {
+    pub(super) engine: Arc<Engine>,
+    pub(super) challenge: Challenge,
+    pub(super) max_body_bytes: usize,
 }
 
-/// Absent counts as JSON: what else would be posted here?
-fn says_json(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(CONTENT_TYPE) else {
+/// What the client can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// JSON alone, or it did not say.
+    Json,
+    /// An event stream alone.
+    Events,
+    /// Either.
+    Both,
+}
+
+/// A request's id and what its client can read, for the layers behind.
+#[derive(Clone, Debug)]
+pub(super) struct Expects {
+    pub(super) id: Value,
+    pub(super) reads: Reads,
+}
+
+/// Passes on to rmcp what rmcp will understand.
+pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request, next: Next) -> Response {
+    if request.method() != Method::POST {
+        let mut response = rpc_error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            None,
+            INVALID_REQUEST,
+            "send messages by POST; there are no sessions and no standalone stream",
+        );
+        response
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
+    if !is_json(request.headers()) {
+        let message = "Content-Type must be application/json";
+        return rpc_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, INVALID_REQUEST, message);
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = match read(&parts.headers, body, envelope.max_body_bytes).await {
+        Ok(body) => body,
+        Err(response) => return *response,
+    };
+    let message = match judge(&body) {
+        Ok(message) => message,
+        Err(response) => return *response,
+    };
+    if let Some(caller) = parts.extensions.get::<Caller>()
+        && let Some(refused) = envelope.refuse(caller, &message)
+    {
+        return refused;
+    }
+    let reads = reads(&parts.headers);
+    if let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) {
+        parts.extensions.insert(Expects {
+            id: id.clone(),
+            reads,
+        });
+    }
+    parts
+        .headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let both = HeaderValue::from_static("application/json, text/event-stream");
+    parts.headers.insert(header::ACCEPT, both);
+    let id = message.get("id").cloned();
+    speak_json(next.run(Request::from_parts(parts, Body::from(body))).await, id)
+}
+
+impl Envelope {
+    /// Refuses the call of a tool that the token may use nowhere. Where it may, the engine looks at the scope.
+    fn refuse(&self, caller: &Caller, message: &Value) -> Option<Response> {
+        let tool = message
+            .pointer("/params/name")
+            .filter(|_| message["method"] == "tools/call");
+        let tool = ToolName::parse(tool?.as_str()?)?;
+        if caller.may_somewhere(tool.action()) {
+            return None;
+        }
+        let scope = message.pointer("/params/arguments/scope").and_then(Value::as_str);
+        self.engine
+            .deny(caller, tool.as_str(), "action_not_granted", scope);
+        Some(self.challenge.insufficient(tool.action()))
+    }
+}
+
+/// JSON under any of its names; a missing type is taken for JSON, because nothing else is ever meant.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return true;
     };
-    let essence = kind
+    let essence = value
         .to_str()
         .unwrap_or_default()
         .split(';')
         .next()
         .unwrap_or_default()
         .trim();
-    essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
+    let essence = essence.to_ascii_lowercase();
+    ["application/json", "text/json", "application/json-rpc"].contains(&essence.as_str())
+        || essence.ends_with("+json")
 }
 
-/// Whether the client named event streams or everything; one that named only JSON gets only JSON.
-fn accepts_stream(headers: &HeaderMap) -> bool {
-    let mut accepted = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .peekable();
-    accepted.peek().is_none()
-        || accepted.any(|value| {
-            value.contains("text/event-stream") || value.contains("*/*") || value.contains("text/*")
+async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
+    let too_large = || {
+        let message = format!("the body is larger than {limit} bytes");
+        Box::new(rpc_error(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            None,
+            INVALID_REQUEST,
+            &message,
+        ))
+    };
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_WAIT, to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error))
+            if error
+                .source()
+                .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) =>
+        {
+            Err(too_large())
+        }
+        Ok(Err(_)) => {
+            let message = "the body broke off";
+            Err(Box::new(rpc_error(
+                StatusCode::BAD_REQUEST,
+                None,
+                PARSE_ERROR,
+                message,
+            )))
+        }
+        Err(_) => {
+            let message = "the body took too long to arrive";
+            Err(Box::new(rpc_error(
+                StatusCode::REQUEST_TIMEOUT,
+                None,
+                INVALID_REQUEST,
+                message,
+            )))
+        }
+    }
+}
+
+/// Takes one well-formed JSON-RPC message.
+fn judge(body: &[u8]) -> Result<Value, Box<Response>> {
+    let refuse = |id, code, message| Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, id, code, message)));
+    let Ok(message) = serde_json::from_slice::<Value>(body) else {
+        return refuse(None, PARSE_ERROR, "the body is not valid JSON");
+    };
+    if message.is_array() {
+        return refuse(
+            None,
+            INVALID_REQUEST,
+            "batches are not supported; send one message a request",
+        );
+    }
+    let Some(fields) = message.as_object() else {
+        return refuse(None, INVALID_REQUEST, "the body is no JSON-RPC message");
+    };
+    let id = match fields.get("id") {
+        None => None,
+        Some(id) if id.is_string() || id.is_i64() || id.is_u64() => Some(id.clone()),
+        Some(_) => return refuse(None, INVALID_REQUEST, "id must be a string or an integer"),
+    };
+    if message["jsonrpc"] != "2.0" {
+        return refuse(id, INVALID_REQUEST, "jsonrpc must be \"2.0\"");
+    }
+    let is_answer = id.is_some() && (fields.contains_key("result") || fields.contains_key("error"));
+    if !(message["method"].is_string() || is_answer && !fields.contains_key("method")) {
+        return refuse(id, INVALID_REQUEST, "method must be a string");
+    }
+    if message["method"] == "tools/call" {
+        let arguments = message.pointer("/params/arguments").unwrap_or(&Value::Null);
+        if !message["params"]["name"].is_string() {
+            return refuse(id, INVALID_PARAMS, "params.name must be the name of a tool");
+        }
+        if !(arguments.is_object() || arguments.is_null()) {
+            return refuse(id, INVALID_PARAMS, "params.arguments must be an object");
+        }
+    }
+    Ok(message)
+}
+
+fn reads(headers: &HeaderMap) -> Reads {
+    let accepts = |kind: &str| {
+        let values = headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|entry| {
+            entry
+                .split(';')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .eq_ignore_ascii_case(kind)
         })
+    };
+    let json = accepts("application/json") || accepts("application/*") || accepts("*/*");
+    match (json, accepts("text/event-stream")) {
+        (true, true) => Reads::Both,
+        (false, true) => Reads::Events,
+        _ => Reads::Json,
+    }
 }
 
-/// A call of a tool that the token may use nowhere is refused by HTTP, so that OAuth clients ask for more. A scope
-/// outside the grants is the tool's own answer: a 403 for it would send them in circles.
-fn lacks_action(context: &Context, extensions: &http::Extensions, message: &Value) -> Option<Response> {
-    if message.get("method").and_then(Value::as_str) != Some("tools/call") {
-        return None;
+/// Gives a refusal that rmcp wrote as plain text the shape of the protocol.
+fn speak_json(response: Response, id: Option<Value>) -> Response {
+    let kind = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let plain = kind.is_none_or(|kind| kind.starts_with("text/plain"));
+    match response.status() {
+        status if status.as_u16() < 400 || !plain => response,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => rpc_error(
+            StatusCode::BAD_REQUEST,
+            id,
+            INVALID_REQUEST,
+            "the message does not fit the protocol",
+        ),
+        status => rpc_error(
+            status,
+            id,
+            INVALID_REQUEST,
+            status.canonical_reason().unwrap_or("refused"),
+        ),
     }
-    let (tool, action) = required_action(message.pointer("/params/name")?.as_str()?)?;
-    let caller = extensions.get::<Caller>()?;
-    if caller.may_somewhere(action) {
-        return None;
-    }
-    context.engine.deny(
-        caller,
-        tool,
-        message.pointer("/params/arguments/scope").and_then(Value::as_str),
-    );
-    let scope = format!("error=\"insufficient_scope\", scope=\"memory:{action}\"");
-    let text = format!("This token lacks the {action} grant on every scope.");
-    let mut response = problem::rpc(
-        StatusCode::FORBIDDEN,
-        INVALID_REQUEST,
-        &text,
-        message.get("id").unwrap_or(&Value::Null),
-    );
-    response
-        .headers_mut()
-        .insert(WWW_AUTHENTICATE, context.challenge(Some(&scope)));
-    Some(response)
 }

@@ -10,6 +10,7 @@
 
 mod embed;
 mod embedded;
+mod http;
 mod support;
 mod tools;
 mod working;

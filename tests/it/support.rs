@@ -16,7 +16,7 @@ use memser::jobs::Jobs;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-pub use client::{Client, Outcome};
+pub use client::Client;
 pub use database::TestDatabase;
 
 /// The token with every right.

@@ -340,7 +340,11 @@ async fn a_hanging_redis_does_not_hang_the_call() {
     let working = Working::redis(&url, DEFAULT_CAP).unwrap();
     let start = Instant::now();
     assert_eq!(
-        working.list(1, DateTime::UNIX_EPOCH).await.unwrap_err().code(),
+        working
+            .list(ScopeId(1), DateTime::UNIX_EPOCH)
+            .await
+            .unwrap_err()
+            .code(),
         "unavailable"
     );
     assert!(start.elapsed() < Duration::from_secs(5));

@@ -1,0 +1,48 @@
+//! One request id and one log line per request.
+
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::clock::Clock;
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_MAX_CHARS: usize = 64;
+
+/// The id of a request: the client's own where it is short and plain, else a new one.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(pub(super) String);
+
+/// Whose token a request carried; left on the response for the log.
+#[derive(Clone, Debug)]
+pub(super) struct Subject(pub(super) String);
+
+/// Gives the request its id and logs its outcome: never a query string, a token or a body.
+pub(super) async fn record(State(clock): State<Clock>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = sent_id(request.headers()).unwrap_or_else(|| clock.new_id().to_string());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let mut response = next.run(request).await;
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let subject = response
+        .extensions()
+        .get::<Subject>()
+        .map(|subject| subject.0.as_str());
+    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(%method, path, status = response.status().as_u16(), duration_ms, subject, request_id = id, "request");
+    response
+}
+
+fn sent_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let plain = id
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    ((1..=REQUEST_ID_MAX_CHARS).contains(&id.len()) && plain).then(|| id.to_owned())
+}
