@@ -82,6 +82,8 @@ pub struct Likeness {
     /// The other memory's id.
     pub id: Uuid,
     /// Cosine similarity; 1 for the same text.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub similarity: f32,
 }
 
@@ -105,6 +107,8 @@ pub struct StoreAnswer {
     /// How often it was explicitly stated.
     pub support: i32,
     /// 0 to 1.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub confidence: f32,
     /// Whether it can be found by meaning.
     pub embedding: EmbeddingState,
@@ -165,16 +169,28 @@ pub struct RecallArgs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyParts {
     /// Likeness of meaning.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub vector: f32,
     /// Shared words (BM25).
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub lexical: f32,
     /// The score of the memories said just before and after.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub neighbour: f32,
     /// How recent it is.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub recency: f32,
     /// How often it was recalled.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub frequency: f32,
     /// How sure it is.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub confidence: f32,
 }
 
@@ -185,6 +201,8 @@ pub struct RecalledMemory {
     #[serde(flatten)]
     pub memory: MemoryView,
     /// 0 to 1, comparable within one answer.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub score: f32,
     /// What the score is made of.
     pub why: WhyParts,
@@ -237,6 +255,8 @@ pub struct MemoryView {
     #[schemars(with = "DateTime<Utc>")]
     pub expires_at: Option<DateTime<Utc>>,
     /// 0 to 1.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
     pub confidence: f32,
     /// How often it was explicitly stated.
     pub support: i32,
@@ -428,4 +448,27 @@ pub struct ConsolidateAnswer {
     pub skipped: Vec<SkippedCluster>,
     /// Parts of the service that are down and narrowed this answer.
     pub degraded: Vec<String>,
+}
+
+/// Six decimals: the digits that a conversion from `f32` to JSON's numbers adds say nothing.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn rounded<S: serde::Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((f64::from(*value) * 1e6).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_show_no_digits_that_say_nothing() {
+        let likeness = Likeness {
+            id: Uuid::nil(),
+            similarity: 0.8,
+        };
+        assert_eq!(
+            serde_json::to_value(likeness).unwrap()["similarity"].to_string(),
+            "0.8"
+        );
+    }
 }
