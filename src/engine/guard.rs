@@ -10,6 +10,7 @@ mod words;
 use std::{collections::BTreeSet, iter::once};
 
 use facts::Facts;
+use number::Number;
 
 use crate::text;
 
@@ -92,6 +93,10 @@ fn numbers(old: &Facts, new: &Facts) -> Difference {
         if let Some(at) = only_new.iter().position(|other| other == number) {
             only_new.remove(at);
         }
+    }
+    // Another label names another thing.
+    if only_old.iter().chain(&only_new).any(Number::is_label) {
+        return Difference::Other;
     }
     // "one" may be a pronoun: it is a number only where the other text has a number in its place.
     let one = |facts: &Facts, other: &Facts| usize::from(facts.has_word("one") && !other.has_word("one"));

@@ -76,6 +76,7 @@ impl Facts {
             position: 0,
             pending_negation: 0,
             last_number: None,
+            after_label: false,
         };
         let tokens: Vec<&str> = sentence.split_whitespace().flat_map(tokens).collect();
         for (at, token) in tokens.iter().enumerate() {
@@ -94,6 +95,8 @@ struct Reader<'a> {
     pending_negation: usize,
     /// Position at which the last number ended, so that a unit may follow.
     last_number: Option<usize>,
+    /// Whether the last word says that a number behind it is a label.
+    after_label: bool,
 }
 
 impl Reader<'_> {
@@ -107,7 +110,10 @@ impl Reader<'_> {
             self.facts.dates.insert(month);
             self.facts.numbers.extend([day, year]);
         } else if let Some(number) = number::parse(&chunk) {
-            self.facts.numbers.push(number);
+            let is_label = std::mem::take(&mut self.after_label) || chunk.starts_with('#');
+            self.facts
+                .numbers
+                .push(if is_label { number.as_label() } else { number });
             self.position += 1;
             self.last_number = Some(self.position);
             return;
@@ -129,6 +135,7 @@ impl Reader<'_> {
         if word.is_empty() {
             return;
         }
+        self.after_label = words::LABELLED.contains(&word);
         let (at, follows_number) = (self.position, self.last_number == Some(self.position));
         self.position += 1;
         self.facts

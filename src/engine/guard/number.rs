@@ -2,6 +2,9 @@
 
 use super::words;
 
+/// Stands where a unit would.
+const LABEL: &str = "label";
+
 /// A number as it is compared: digits without grouping, or a time of day, and the unit behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Number {
@@ -15,6 +18,18 @@ impl Number {
             value: value.into(),
             unit: None,
         }
+    }
+
+    /// The same number as the label of a thing, which no other label corrects.
+    pub(super) fn as_label(self) -> Self {
+        Self {
+            unit: self.unit.or(Some(LABEL)),
+            ..self
+        }
+    }
+
+    pub(super) fn is_label(&self) -> bool {
+        self.unit == Some(LABEL)
     }
 
     /// Adds the unit that follows; `3 pm` becomes the time `15:00`.

@@ -88,6 +88,26 @@ fn additions_names_and_look_alikes_are_other() {
 }
 
 #[test]
+fn numbers_that_label_things_do_not_replace_each_other() {
+    for (old, new) in [
+        ("durable fact number 1", "durable fact number 2"),
+        ("Step 3: drain the pool", "Step 4: drain the pool"),
+        (
+            "Order 1041 was shipped to Berlin",
+            "Order 1042 was shipped to Berlin",
+        ),
+        ("Issue #7 is about recall", "Issue #8 is about recall"),
+    ] {
+        assert_eq!(difference(old, new), Difference::Other, "{old} / {new}");
+    }
+    let (old, new) = (
+        "The server listens on port 8080",
+        "The server listens on port 8081",
+    );
+    assert_eq!(difference(old, new), Difference::Replacement);
+}
+
+#[test]
 fn a_longer_text_contains_a_shorter_one() {
     assert!(is_containment(
         "I like tea",

@@ -48,6 +48,73 @@ pub(super) const NEGATIONS: &[&str] = &[
     "не", "нет", "ни", "никогда", "ничего", "никто", "без", // ru
 ];
 
+/// Words before a number that tells one thing from another of its kind: "step 2" corrects "step 1" as little as
+/// "order 1042" corrects "order 1041".
+pub(super) const LABELLED: &[&str] = &[
+    "case",
+    "chapter",
+    "document",
+    "entry",
+    "episode",
+    "event",
+    "exercise",
+    "fact",
+    "figure",
+    "id",
+    "invoice",
+    "issue",
+    "item",
+    "lesson",
+    "line",
+    "memory",
+    "message",
+    "no",
+    "note",
+    "nr",
+    "number",
+    "option",
+    "order",
+    "page",
+    "part",
+    "phase",
+    "player",
+    "pr",
+    "question",
+    "record",
+    "round",
+    "row",
+    "run",
+    "section",
+    "session",
+    "step",
+    "table",
+    "task",
+    "test",
+    "ticket",
+    "turn", // English
+    "artikel",
+    "fall",
+    "kapitel",
+    "nummer",
+    "punkt",
+    "schritt",
+    "seite",
+    "zeile", // German
+    "chapitre",
+    "ligne",
+    "numéro",
+    "étape", // French
+    "capítulo",
+    "capitolo",
+    "numero",
+    "número",
+    "página",
+    "pagina",
+    "paso",
+    "passo",
+    "stap", // es, it, pt, nl
+];
+
 /// What follows a negation that does not negate: `not only`, `no problem`, `can't wait`.
 #[rustfmt::skip]
 pub(super) const NOT_NEGATED: &[&str] = &[
