@@ -13,6 +13,7 @@ mod list;
 mod maintain;
 mod recall;
 pub mod score;
+mod statement;
 mod store;
 
 use std::collections::HashMap;

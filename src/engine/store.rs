@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, TimeDelta, Utc};
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::judge::{Verdict, judge};
+use super::statement::Statement;
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
@@ -15,7 +15,7 @@ use crate::db::memory::{NewMemory, StoredMemory};
 use crate::db::recall::{Filter, by_meaning, size};
 use crate::db::{self, ScopeId, Tx, audit, idempotency, memory};
 use crate::error::{Error, Result};
-use crate::model::{Action, ConflictPolicy, Memory, Tier, check_content, check_label, check_tags, parse_id};
+use crate::model::{Action, ConflictPolicy, Memory, Tier};
 use crate::text;
 use crate::working::NewWorking;
 
@@ -25,27 +25,8 @@ const FIRST_CONFIDENCE: f32 = 0.8;
 const CONFIDENCE_RISE: f32 = 0.25;
 /// How many of the nearest memories are judged.
 const JUDGED: i64 = 5;
-/// The longest life of a working memory: what is to last longer is no working memory.
-const TTL_MAX_SECONDS: u64 = 31_536_000;
-/// The most bytes of metadata, as JSON.
-const METADATA_MAX_BYTES: usize = 16 * 1024;
 /// How long an idempotency key gives the first answer again.
 const IDEMPOTENCY_HOURS: i64 = 24;
-
-/// A checked request.
-struct Statement {
-    content: String,
-    content_hash: [u8; 32],
-    tags: Vec<String>,
-    source: Option<String>,
-    metadata: std::collections::BTreeMap<String, Value>,
-    occurred_at: Option<DateTime<Utc>>,
-    ttl: Option<Duration>,
-    replaces: Option<Uuid>,
-    policy: ConflictPolicy,
-    /// The key with the hash of all arguments.
-    idempotency: Option<(String, [u8; 32])>,
-}
 
 /// What the judge made of a new memory.
 #[derive(Default)]
@@ -69,7 +50,7 @@ impl Engine {
             args.actor.clone(),
         )?;
         let result = async {
-            let statement = self.check_store(args)?;
+            let statement = Statement::check(args, &self.settings)?;
             match statement.ttl {
                 Some(ttl) => self.store_working(&call, statement, ttl).await,
                 None => self.store_durable(&call, statement).await,
@@ -78,40 +59,6 @@ impl Engine {
         .await;
         self.audit_failure(&call, &result);
         result
-    }
-
-    fn check_store(&self, args: StoreArgs) -> Result<Statement> {
-        check_content(&args.content, self.settings.max_content_bytes)?;
-        let idempotency = check_label("idempotency_key", args.idempotency_key.clone())?
-            .map(|key| {
-                let body = serde_json::to_vec(&args).map_err(|error| Error::Internal(error.into()))?;
-                Ok::<_, Error>((key, Sha256::digest(body).into()))
-            })
-            .transpose()?;
-        let replaces = args
-            .replaces
-            .as_deref()
-            .map(|id| parse_id("replaces", id))
-            .transpose()?;
-        if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
-            return Err(Error::invalid(
-                "replaces",
-                "a memory with ttl_seconds cannot replace a durable one",
-                "Leave out ttl_seconds, or store the new memory without replaces.",
-            ));
-        }
-        Ok(Statement {
-            content_hash: text::content_hash(&args.content),
-            content: args.content,
-            tags: check_tags(args.tags)?,
-            source: check_label("source", args.source)?,
-            metadata: check_metadata(args.metadata)?,
-            occurred_at: args.occurred_at.map(check_time).transpose()?,
-            ttl: args.ttl_seconds.map(check_ttl).transpose()?,
-            replaces,
-            policy: args.on_conflict.unwrap_or(self.settings.conflict_policy),
-            idempotency,
-        })
     }
 
     async fn store_working(&self, call: &Call, statement: Statement, ttl: Duration) -> Result<StoreAnswer> {
@@ -440,59 +387,4 @@ async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory
         .await?
         .pop()
         .ok_or(Error::NotFound)
-}
-
-fn check_ttl(seconds: u64) -> Result<Duration> {
-    if (1..=TTL_MAX_SECONDS).contains(&seconds) {
-        return Ok(Duration::from_secs(seconds));
-    }
-    Err(Error::invalid(
-        "ttl_seconds",
-        format!("ttl_seconds is {seconds}"),
-        format!("From 1 to {TTL_MAX_SECONDS} (a year); leave it out to keep the memory."),
-    ))
-}
-
-fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
-    if (1..=9999).contains(&at.year()) {
-        return Ok(at);
-    }
-    Err(Error::invalid(
-        "occurred_at",
-        "occurred_at is out of range",
-        "A time between the years 1 and 9999.",
-    ))
-}
-
-fn check_metadata(
-    metadata: std::collections::BTreeMap<String, Value>,
-) -> Result<std::collections::BTreeMap<String, Value>> {
-    let hint = "A JSON object of up to 16 KiB without NUL characters.";
-    if metadata
-        .iter()
-        .any(|(key, value)| key.contains('\0') || has_nul(value))
-    {
-        return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
-    }
-    let bytes = serde_json::to_vec(&metadata)
-        .map_err(|error| Error::Internal(error.into()))?
-        .len();
-    if bytes > METADATA_MAX_BYTES {
-        return Err(Error::LimitExceeded {
-            field: Some("metadata".to_owned()),
-            message: format!("metadata has {bytes} bytes; the limit is {METADATA_MAX_BYTES}"),
-        });
-    }
-    Ok(metadata)
-}
-
-fn has_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(items) => items.iter().any(has_nul),
-        Value::Object(fields) => fields
-            .iter()
-            .any(|(key, value)| key.contains('\0') || has_nul(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }

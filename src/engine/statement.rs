@@ -1,0 +1,129 @@
+//! What `store_memory` is asked to do, checked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Datelike, Utc};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::Settings;
+use crate::api::StoreArgs;
+use crate::error::{Error, Result};
+use crate::model::{ConflictPolicy, check_content, check_label, check_tags, parse_id};
+use crate::text;
+
+/// The longest life of a working memory: what is to last longer is no working memory.
+const TTL_MAX_SECONDS: u64 = 31_536_000;
+/// The most bytes of metadata, as JSON.
+const METADATA_MAX_BYTES: usize = 16 * 1024;
+/// A checked request.
+pub(super) struct Statement {
+    pub(super) content: String,
+    pub(super) content_hash: [u8; 32],
+    pub(super) tags: Vec<String>,
+    pub(super) source: Option<String>,
+    pub(super) metadata: BTreeMap<String, Value>,
+    pub(super) occurred_at: Option<DateTime<Utc>>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) replaces: Option<Uuid>,
+    pub(super) policy: ConflictPolicy,
+    /// The key with the hash of all arguments.
+    pub(super) idempotency: Option<(String, [u8; 32])>,
+}
+
+impl Statement {
+    /// Checks a store's arguments.
+    ///
+    /// # Errors
+    /// `invalid_argument` or `limit_exceeded` with the field.
+    pub(super) fn check(args: StoreArgs, settings: &Settings) -> Result<Self> {
+        check_content(&args.content, settings.max_content_bytes)?;
+        let idempotency = check_label("idempotency_key", args.idempotency_key.clone())?
+            .map(|key| {
+                let body = serde_json::to_vec(&args).map_err(|error| Error::Internal(error.into()))?;
+                Ok::<_, Error>((key, Sha256::digest(body).into()))
+            })
+            .transpose()?;
+        let replaces = args
+            .replaces
+            .as_deref()
+            .map(|id| parse_id("replaces", id))
+            .transpose()?;
+        if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
+            return Err(Error::invalid(
+                "replaces",
+                "a memory with ttl_seconds cannot replace a durable one",
+                "Leave out ttl_seconds, or store the new memory without replaces.",
+            ));
+        }
+        Ok(Self {
+            content_hash: text::content_hash(&args.content),
+            content: args.content,
+            tags: check_tags(args.tags)?,
+            source: check_label("source", args.source)?,
+            metadata: check_metadata(args.metadata)?,
+            occurred_at: args.occurred_at.map(check_time).transpose()?,
+            ttl: args.ttl_seconds.map(check_ttl).transpose()?,
+            replaces,
+            policy: args.on_conflict.unwrap_or(settings.conflict_policy),
+            idempotency,
+        })
+    }
+}
+
+fn check_ttl(seconds: u64) -> Result<Duration> {
+    if (1..=TTL_MAX_SECONDS).contains(&seconds) {
+        return Ok(Duration::from_secs(seconds));
+    }
+    Err(Error::invalid(
+        "ttl_seconds",
+        format!("ttl_seconds is {seconds}"),
+        format!("From 1 to {TTL_MAX_SECONDS} (a year); leave it out to keep the memory."),
+    ))
+}
+
+fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
+    if (1..=9999).contains(&at.year()) {
+        return Ok(at);
+    }
+    Err(Error::invalid(
+        "occurred_at",
+        "occurred_at is out of range",
+        "A time between the years 1 and 9999.",
+    ))
+}
+
+fn check_metadata(
+    metadata: BTreeMap<String, Value>,
+) -> Result<BTreeMap<String, Value>> {
+    let hint = "A JSON object of up to 16 KiB without NUL characters.";
+    if metadata
+        .iter()
+        .any(|(key, value)| key.contains('\0') || has_nul(value))
+    {
+        return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
+    }
+    let bytes = serde_json::to_vec(&metadata)
+        .map_err(|error| Error::Internal(error.into()))?
+        .len();
+    if bytes > METADATA_MAX_BYTES {
+        return Err(Error::LimitExceeded {
+            field: Some("metadata".to_owned()),
+            message: format!("metadata has {bytes} bytes; the limit is {METADATA_MAX_BYTES}"),
+        });
+    }
+    Ok(metadata)
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
