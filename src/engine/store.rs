@@ -1,12 +1,15 @@
 //! `store_memory`: when it answers, the memory is durable and the answer says what happened.
 
+mod check;
+
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use self::check::{check_metadata, check_time, check_ttl};
 use super::judge::{Verdict, judge};
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
@@ -25,10 +28,6 @@ const FIRST_CONFIDENCE: f32 = 0.8;
 const CONFIDENCE_RISE: f32 = 0.25;
 /// How many of the nearest memories are judged.
 const JUDGED: i64 = 5;
-/// The longest life of a working memory: what is to last longer is no working memory.
-const TTL_MAX_SECONDS: u64 = 31_536_000;
-/// The most bytes of metadata, as JSON.
-const METADATA_MAX_BYTES: usize = 16 * 1024;
 /// How long an idempotency key gives the first answer again.
 const IDEMPOTENCY_HOURS: i64 = 24;
 
@@ -440,59 +439,4 @@ async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory
         .await?
         .pop()
         .ok_or(Error::NotFound)
-}
-
-fn check_ttl(seconds: u64) -> Result<Duration> {
-    if (1..=TTL_MAX_SECONDS).contains(&seconds) {
-        return Ok(Duration::from_secs(seconds));
-    }
-    Err(Error::invalid(
-        "ttl_seconds",
-        format!("ttl_seconds is {seconds}"),
-        format!("From 1 to {TTL_MAX_SECONDS} (a year); leave it out to keep the memory."),
-    ))
-}
-
-fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
-    if (1..=9999).contains(&at.year()) {
-        return Ok(at);
-    }
-    Err(Error::invalid(
-        "occurred_at",
-        "occurred_at is out of range",
-        "A time between the years 1 and 9999.",
-    ))
-}
-
-fn check_metadata(
-    metadata: std::collections::BTreeMap<String, Value>,
-) -> Result<std::collections::BTreeMap<String, Value>> {
-    let hint = "A JSON object of up to 16 KiB without NUL characters.";
-    if metadata
-        .iter()
-        .any(|(key, value)| key.contains('\0') || has_nul(value))
-    {
-        return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
-    }
-    let bytes = serde_json::to_vec(&metadata)
-        .map_err(|error| Error::Internal(error.into()))?
-        .len();
-    if bytes > METADATA_MAX_BYTES {
-        return Err(Error::LimitExceeded {
-            field: Some("metadata".to_owned()),
-            message: format!("metadata has {bytes} bytes; the limit is {METADATA_MAX_BYTES}"),
-        });
-    }
-    Ok(metadata)
-}
-
-fn has_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(items) => items.iter().any(has_nul),
-        Value::Object(fields) => fields
-            .iter()
-            .any(|(key, value)| key.contains('\0') || has_nul(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }
