@@ -1,7 +1,15 @@
 //! What is logged, and how.
 
 use anyhow::Context;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Crates whose finer logs hold what passes through them: rmcp logs whole calls, with the memories in them. No filter
+/// opens these below `info`.
+const CAPPED: [&str; 3] = ["rmcp", "sqlx", "hyper"];
 
 /// Starts logging to standard error: standard output belongs to what a command prints.
 ///
@@ -9,13 +17,19 @@ use tracing_subscriber::EnvFilter;
 /// When the filter is malformed, or logging was started before.
 pub fn start(filter: &str, json: bool) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("MEMSER_LOG={filter:?}"))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::registry()
+        .with(filter)
+        .with(filter_fn(harmless));
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let started = if json {
-        subscriber.json().try_init()
+        subscriber.with(text.json()).try_init()
     } else {
-        subscriber.try_init()
+        subscriber.with(text).try_init()
     };
     started.map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
+}
+
+fn harmless(metadata: &Metadata<'_>) -> bool {
+    let target = metadata.target().split("::").next().unwrap_or_default();
+    *metadata.level() <= Level::INFO || !CAPPED.contains(&target)
 }

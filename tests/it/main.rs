@@ -8,9 +8,12 @@
 )]
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod degraded;
 mod embed;
 mod embedded;
 mod http;
+mod layout;
+mod process;
 mod support;
 mod tools;
 mod working;

@@ -4,10 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use uuid::Uuid;
 
-use crate::{
-    engine::guard::{self, Difference, jaccard},
-    text,
-};
+use crate::engine::guard::{self, Difference, jaccard};
+use crate::text;
 
 /// Two texts that share this part of their terms are near-identical, if nothing in meaning differs.
 const NEAR_IDENTICAL: f32 = 0.9;

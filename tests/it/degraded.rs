@@ -1,0 +1,140 @@
+//! What still works while a part is down, and that everything comes back by itself.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::support::{TestApp, TestDatabase};
+
+/// Longer than memser waits for a connection, and far below the limit of a call.
+const QUICKLY: Duration = Duration::from_secs(15);
+
+/// A way to a server that can be cut and restored.
+struct Wire {
+    address: SocketAddr,
+    whole: watch::Sender<bool>,
+}
+
+impl Wire {
+    async fn to(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (whole, state) = watch::channel(true);
+        tokio::spawn(async move {
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let (server, mut state) = (server.clone(), state.clone());
+                tokio::spawn(async move {
+                    if !*state.borrow() {
+                        return;
+                    }
+                    let mut far = TcpStream::connect(server).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = state.wait_for(|whole| !whole) => {}
+                    }
+                });
+            }
+        });
+        Self { address, whole }
+    }
+}
+
+async fn health(app: &TestApp, path: &str) -> (u16, Value) {
+    let answer = reqwest::get(app.url(path)).await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+#[tokio::test]
+async fn without_redis_only_the_working_tier_is_missing() {
+    // Bound and dropped: nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let app = TestApp::builder()
+        .set("REDIS_URL", format!("redis://{closed}"))
+        .start()
+        .await;
+    let client = app.admin();
+
+    let working = json!({ "scope": "user:1", "content": "a note for now", "ttl_seconds": 60 });
+    let error = client.refused("store_memory", working).await;
+    assert_eq!(error["code"], "unavailable", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("working"), "{error}");
+
+    let text = "Anna moved to Lisbon in March 2025.";
+    client.store("user:1", text).await;
+    let query = json!({ "scope": "user:1", "query": "Where does Anna live?" });
+    let found = client.ok("recall_memory", query).await;
+    assert_eq!(found["degraded"], json!(["working"]));
+    assert_eq!(crate::support::client::contents(&found), [text]);
+
+    let (status, parts) = health(&app, "/readyz").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        (&parts["postgres"], &parts["working"]),
+        (&json!("ok"), &json!("down"))
+    );
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
+    let database = TestDatabase::create().await;
+    let server = database.superuser.clone();
+    let wire = Wire::to(format!("{}:{}", server.get_host(), server.get_port())).await;
+    let direct = format!("{}:{}", server.get_host(), server.get_port());
+    let url = database.url.replace(&direct, &wire.address.to_string());
+    let app = TestApp::builder()
+        .on(database)
+        .set("DATABASE_URL", url)
+        .start()
+        .await;
+    let client = app.admin();
+    let text = "Anna moved to Lisbon in March 2025.";
+    client.store("user:1", text).await;
+
+    wire.whole.send_replace(false);
+    let scope = "user:1";
+    for (tool, arguments) in [
+        (
+            "store_memory",
+            json!({ "scope": scope, "content": "The office moved to Porto." }),
+        ),
+        (
+            "store_memory",
+            json!({ "scope": scope, "content": "A note.", "ttl_seconds": 60 }),
+        ),
+        ("recall_memory", json!({ "scope": scope, "query": "Anna" })),
+        ("list_memories", json!({ "scope": scope })),
+        ("forget_memory", json!({ "scope": scope, "all": true })),
+        ("consolidate_memories", json!({ "scope": scope })),
+    ] {
+        let asked = Instant::now();
+        let error = client.refused(tool, arguments).await;
+        assert_eq!(error["code"], "unavailable", "{tool}: {error}");
+        assert!(asked.elapsed() < QUICKLY, "{tool} took {:?}", asked.elapsed());
+    }
+    assert_eq!(health(&app, "/livez").await.0, 200);
+    let (status, parts) = health(&app, "/readyz").await;
+    assert_eq!((status, &parts["postgres"]), (503, &json!("down")));
+
+    wire.whole.send_replace(true);
+    let back = async {
+        while health(&app, "/readyz").await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(QUICKLY, back)
+        .await
+        .expect("memser stayed down");
+    // What was refused was not carried out.
+    let listed = client.ok("list_memories", json!({ "scope": scope })).await;
+    assert_eq!(crate::support::client::contents(&listed), [text]);
+    client.store(scope, "The office moved to Porto.").await;
+    app.stop().await;
+}

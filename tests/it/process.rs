@@ -1,0 +1,284 @@
+//! The `memser` command as a person runs it: its own Postgres, its own token, signals and exit codes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::Client;
+
+/// A first start makes a database cluster.
+const START: Duration = Duration::from_mins(2);
+const STOP: Duration = Duration::from_secs(20);
+
+/// A data folder that Postgres' user can reach.
+fn data_folder() -> TempDir {
+    tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap()
+}
+
+/// The command with no variable of memser but these.
+fn memser(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memser"));
+    command.args(arguments).env_clear();
+    for name in ["PATH", "HOME", "MEMSER_PG_BIN", "MEMSER_PG_USER"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+        .env("MEMSER_BIND", "127.0.0.1:0")
+        .envs(variables.iter().copied());
+    command
+}
+
+fn output(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    memser(arguments, variables).output().unwrap()
+}
+
+/// What a command that fails tells a person.
+fn complaint(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let output = output(arguments, variables);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+struct Running {
+    child: Child,
+    url: String,
+    printed: JoinHandle<String>,
+    logged: JoinHandle<String>,
+}
+
+impl Running {
+    fn start(data: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut command = memser(&[], variables);
+        let mut child = command
+            .env("MEMSER_DATA_DIR", data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (found, url): (_, Receiver<String>) = channel();
+        let mut stderr = child.stderr.take().unwrap();
+        let logged = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
+        });
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let printed = std::thread::spawn(move || {
+            let mut text = String::new();
+            for line in stdout.lines() {
+                let line = line.unwrap();
+                if let Some(url) = line.strip_prefix("memser serves MCP at ") {
+                    found.send(url.to_owned()).unwrap();
+                }
+                text += &line;
+                text += "\n";
+            }
+            text
+        });
+        let Ok(url) = url.recv_timeout(START) else {
+            child.kill().unwrap();
+            panic!("memser did not start: {}", logged.join().unwrap());
+        };
+        Self {
+            child,
+            url,
+            printed,
+            logged,
+        }
+    }
+
+    fn client(&self, token: &str) -> Client {
+        Client::new(self.url.clone(), token)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end: whether it was in order, and everything printed and logged.
+    async fn end(mut self) -> (Option<i32>, String, String) {
+        let asked = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if asked.elapsed() > STOP {
+                self.child.kill().unwrap();
+                panic!("memser did not stop");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let (printed, logged) = (self.printed, self.logged);
+        tokio::task::spawn_blocking(move || (status.code(), printed.join().unwrap(), logged.join().unwrap()))
+            .await
+            .unwrap()
+    }
+}
+
+fn postmaster(data: &Path) -> Pid {
+    let text = fs::read_to_string(data.join("pg/postmaster.pid")).unwrap();
+    Pid::from_raw(text.lines().next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn memories_and_the_token_outlive_a_kill_and_neither_is_logged() {
+    let data = data_folder();
+    let debug = [("MEMSER_LOG", "debug")];
+    let memser = Running::start(data.path(), &debug);
+    let file = data.path().join("token");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = fs::read_to_string(&file).unwrap().trim().to_owned();
+    let client = memser.client(&token);
+    let texts = [
+        "Anna moved to Lisbon in March 2025.",
+        "The deployment pipeline runs on Buildkite.",
+        "Ravi prefers tea over coffee.",
+        "The launch of Zephyrine is planned for October.",
+        "Invoices are archived for ten years.",
+    ];
+    for text in texts {
+        client.store("user:1", text).await;
+    }
+    client.recall("user:1", "When is Zephyrine launched?").await;
+    let postgres = postmaster(data.path());
+    memser.signal(Signal::SIGKILL);
+    let (code, printed, first_log) = memser.end().await;
+    assert_eq!(code, None);
+    assert!(
+        printed.contains(&token),
+        "the first start does not show the token"
+    );
+    kill(postgres, None).expect("Postgres went with the killed memser, so that there is nothing to test");
+
+    let memser = Running::start(data.path(), &debug);
+    let client = memser.client(&token);
+    let listed = client.ok("list_memories", json!({ "scope": "user:1" })).await;
+    let mut kept = crate::support::client::contents(&listed);
+    kept.sort_unstable();
+    let mut expected = texts.to_vec();
+    expected.sort_unstable();
+    assert_eq!(kept, expected);
+    let outcome = memser
+        .client("wrong-token-0123456789")
+        .post("tools/list", json!({}))
+        .await;
+    assert_eq!(outcome.status(), 401);
+    let postgres = postmaster(data.path());
+    memser.signal(Signal::SIGTERM);
+    let (code, printed, second_log) = memser.end().await;
+    assert_eq!(code, Some(0), "{second_log}");
+    assert!(kill(postgres, None).is_err(), "Postgres still runs");
+    assert!(
+        !printed.contains(&token),
+        "the second start shows the token again"
+    );
+
+    // A log that says nothing would keep every secret.
+    assert!(first_log.contains("DEBUG"), "{first_log}");
+    for log in [first_log, second_log] {
+        for secret in texts
+            .iter()
+            .copied()
+            .chain([token.as_str(), "Zephyrine", "Buildkite"])
+        {
+            let line = log.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{secret} is in the log");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_stops_it_in_order_and_healthcheck_tells_both_states() {
+    let data = data_folder();
+    let memser = Running::start(data.path(), &[]);
+    let postgres = postmaster(data.path());
+    let address = memser
+        .url
+        .strip_prefix("http://")
+        .unwrap()
+        .strip_suffix("/mcp")
+        .unwrap()
+        .to_owned();
+    let there = [("MEMSER_BIND", address.as_str())];
+    let healthy = output(&["healthcheck"], &there);
+    assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
+    memser.signal(Signal::SIGINT);
+    let (code, _, log) = memser.end().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(kill(postgres, None).is_err(), "Postgres still runs");
+    let words = complaint(&["healthcheck"], &there);
+    assert!(words.contains("memser does not answer"), "{words}");
+}
+
+#[test]
+fn migrate_makes_the_schema_and_leaves_nothing_running() {
+    let data = data_folder();
+    let folder = data.path().to_str().unwrap();
+    for _ in 0..2 {
+        let migrated = output(&["migrate"], &[("MEMSER_DATA_DIR", folder)]);
+        assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+        assert!(data.path().join("pg/PG_VERSION").exists());
+        assert!(
+            !data.path().join("pg/postmaster.pid").exists(),
+            "Postgres still runs"
+        );
+    }
+}
+
+#[tokio::test]
+async fn somebody_elses_database_needs_a_configured_token() {
+    let database = crate::support::TestDatabase::create().await;
+    let words = complaint(&[], &[("DATABASE_URL", &database.url)]);
+    assert!(words.contains("set MEMSER_TOKEN"), "{words}");
+}
+
+#[test]
+fn wrong_settings_are_refused_by_name() {
+    for (name, value) in [
+        ("MEMSER_BIND", "here"),
+        ("DUPLICATE_THRESHOLD", "2"),
+        ("MEMSER_TOKEN", "short"),
+        ("DATABASE_URL", "mysql:nowhere"),
+    ] {
+        let words = complaint(&[], &[(name, value)]);
+        assert!(words.starts_with("memser: ") && words.contains(name), "{words}");
+    }
+}
+
+#[test]
+fn an_unreachable_database_is_named_without_its_password() {
+    // Bound and dropped: nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let url = format!("postgres://memser:hunter2@{closed}/memser");
+    let variables = [
+        ("DATABASE_URL", url.as_str()),
+        ("MEMSER_TOKEN", "0123456789abcdef-token"),
+        ("MEMSER_LOG", "debug"),
+    ];
+    let output = output(&[], &variables);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("DATABASE_URL"), "{words}");
+    assert!(
+        !words.contains("hunter2") && !words.contains("0123456789abcdef"),
+        "{words}"
+    );
+}
