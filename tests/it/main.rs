@@ -10,7 +10,10 @@
 
 mod embed;
 mod embedded;
+mod forget_list;
 mod http;
+mod scopes;
+mod store;
 mod support;
 mod tools;
 mod working;
