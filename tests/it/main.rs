@@ -8,6 +8,7 @@
 )]
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod consolidate;
 mod embed;
 mod embedded;
 mod forget_list;
