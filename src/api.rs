@@ -462,13 +462,7 @@ mod tests {
 
     #[test]
     fn numbers_show_no_digits_that_say_nothing() {
-        let likeness = Likeness {
-            id: Uuid::nil(),
-            similarity: 0.8,
-        };
-        assert_eq!(
-            serde_json::to_value(likeness).unwrap()["similarity"].to_string(),
-            "0.8"
-        );
+        let likeness = Likeness { id: Uuid::nil(), similarity: 0.8 };
+        assert_eq!(serde_json::to_value(likeness).unwrap()["similarity"].to_string(), "0.8");
     }
 }

@@ -107,9 +107,7 @@ async fn assemble(
     connect: PgConnectOptions,
 ) -> anyhow::Result<App> {
     let db = Db::new(connect.clone(), config.max_connections);
-    db.migrate()
-        .await
-        .context("DATABASE_URL: the schema cannot be brought up to date")?;
+    db.migrate().await.context("DATABASE_URL: the schema cannot be brought up to date")?;
     if !db.has_second_wall().await? {
         tracing::warn!(
             "memser's database role bypasses row-level security, so that the second wall between scopes is missing: \
@@ -156,21 +154,14 @@ async fn assemble(
         db,
         embedded: None,
         shutdown,
-        welcome: Welcome {
-            mcp_url: mcp_url.parse()?,
-            first_token,
-            token_file,
-            embedder: embedder_name,
-        },
+        welcome: Welcome { mcp_url: mcp_url.parse()?, first_token, token_file, embedder: embedder_name },
     })
 }
 
 fn embedder(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
     Ok(match settings {
         EmbedderSettings::OpenAi(settings) => Embedder::OpenAi(OpenAi::new(settings.clone())?),
-        EmbedderSettings::Hash { dimensions } => Embedder::Hash {
-            dimensions: *dimensions,
-        },
+        EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
     })
 }
 
@@ -180,12 +171,8 @@ fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
     Settings {
         max_content_bytes: decisions.max_content_bytes,
         thresholds: Thresholds {
-            duplicate: decisions
-                .duplicate_threshold
-                .unwrap_or(defaults.thresholds.duplicate),
-            conflict: decisions
-                .conflict_threshold
-                .unwrap_or(defaults.thresholds.conflict),
+            duplicate: decisions.duplicate_threshold.unwrap_or(defaults.thresholds.duplicate),
+            conflict: decisions.conflict_threshold.unwrap_or(defaults.thresholds.conflict),
         },
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
@@ -195,9 +182,7 @@ fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
             ..Weights::default()
         }),
         recency_half_life_days: decisions.recency_half_life_days,
-        cluster_similarity: decisions
-            .consolidation_similarity
-            .unwrap_or(defaults.cluster_similarity),
+        cluster_similarity: decisions.consolidation_similarity.unwrap_or(defaults.cluster_similarity),
     }
 }
 
@@ -235,10 +220,7 @@ fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
         Ok(token) if !token.trim().is_empty() => {
             return Ok((SecretString::from(token.trim().to_owned()), false));
         }
-        Ok(_) => bail!(
-            "{}: the token file is empty; remove it to get a new token",
-            path.display()
-        ),
+        Ok(_) => bail!("{}: the token file is empty; remove it to get a new token", path.display()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -291,11 +273,7 @@ impl App {
     /// # Errors
     /// When serving or stopping a part fails.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
-        let scheduler = if self.jobs.sweeps.enabled {
-            Some(self.jobs.schedule().await?)
-        } else {
-            None
-        };
+        let scheduler = if self.jobs.sweeps.enabled { Some(self.jobs.schedule().await?) } else { None };
         let shutdown = self.shutdown.clone();
         let stopping = shutdown.clone();
         tokio::spawn(async move {

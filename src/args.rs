@@ -27,10 +27,7 @@ const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
 pub fn parse<T: DeserializeOwned + JsonSchema>(arguments: Map<String, Value>) -> Result<T> {
     let schema = schema::input::<T>();
     let none = Map::new();
-    let known = schema
-        .get("properties")
-        .and_then(Value::as_object)
-        .unwrap_or(&none);
+    let known = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let mut read = Map::new();
     for (name, value) in arguments {
         let Some(expected) = known.get(&name) else {
@@ -45,12 +42,8 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(arguments: Map<String, Value>) ->
         }
         read.insert(name, value);
     }
-    for name in schema
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    for name in
+        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
     {
         if !read.contains_key(name) {
             let hint = describe(known.get(name).unwrap_or(&Value::Null));
@@ -61,11 +54,7 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(arguments: Map<String, Value>) ->
         let path = error.path().to_string();
         let name = path.split(['.', '[']).next().unwrap_or_default();
         let hint = describe(known.get(name).unwrap_or(&Value::Null));
-        Error::invalid(
-            path.as_str(),
-            format!("{path} cannot be read: {}", error.inner()),
-            hint,
-        )
+        Error::invalid(path.as_str(), format!("{path} cannot be read: {}", error.inner()), hint)
     })
 }
 
@@ -86,11 +75,8 @@ fn unknown(name: &str, known: &Map<String, Value>) -> Error {
 
 /// A caller's own text, cut and made printable, for a message.
 fn echo(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
+    let mut shown: String =
+        text.chars().take(ECHO_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(ECHO_CHARS).is_some() {
         shown.push('…');
     }
@@ -103,21 +89,16 @@ fn coerce(field: &str, value: Value, expected: &Value) -> Result<Value> {
     match (kind, value) {
         ("string", Value::String(text)) => choice(field, text, expected),
         ("integer", value) => {
-            let number = number(value)
-                .and_then(whole)
-                .ok_or_else(|| mistyped(field, expected))?;
+            let number = number(value).and_then(whole).ok_or_else(|| mistyped(field, expected))?;
             in_range(field, number, expected)
         }
-        ("number", value) => in_range(
-            field,
-            number(value).ok_or_else(|| mistyped(field, expected))?,
-            expected,
-        ),
+        ("number", value) => {
+            in_range(field, number(value).ok_or_else(|| mistyped(field, expected))?, expected)
+        }
         ("boolean", value @ Value::Bool(_)) | ("object", value @ Value::Object(_)) | ("", value) => Ok(value),
-        ("boolean", Value::String(text)) => text
-            .parse()
-            .map(Value::Bool)
-            .map_err(|_| mistyped(field, expected)),
+        ("boolean", Value::String(text)) => {
+            text.parse().map(Value::Bool).map_err(|_| mistyped(field, expected))
+        }
         ("array", value) => list(field, value, expected),
         ("object", Value::String(text)) => match serde_json::from_str(&text) {
             Ok(value @ Value::Object(_)) => Ok(value),
@@ -134,11 +115,7 @@ fn choice(field: &str, text: String, expected: &Value) -> Result<Value> {
     if choices.iter().any(|choice| choice == &text) {
         return Ok(Value::String(text));
     }
-    Err(Error::invalid(
-        field,
-        format!("{field} cannot be {:?}", echo(&text)),
-        describe(expected),
-    ))
+    Err(Error::invalid(field, format!("{field} cannot be {:?}", echo(&text)), describe(expected)))
 }
 
 /// A list, a list written as JSON in a string, or one string that stands for a list of one.
@@ -172,13 +149,8 @@ fn whole(number: Number) -> Option<Number> {
     if !number.is_f64() {
         return Some(number);
     }
-    let float = number
-        .as_f64()
-        .filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_INTEGERS)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a whole number of at most 2^53 fits"
-    )]
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_INTEGERS)?;
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^53 fits")]
     Some(Number::from(float as i64))
 }
 
@@ -190,11 +162,7 @@ fn in_range(field: &str, number: Number, expected: &Value) -> Result<Value> {
     if above && below {
         return Ok(Value::Number(number));
     }
-    Err(Error::invalid(
-        field,
-        format!("{field} is out of range: {number}"),
-        describe(expected),
-    ))
+    Err(Error::invalid(field, format!("{field} is out of range: {number}"), describe(expected)))
 }
 
 fn mistyped(field: &str, expected: &Value) -> Error {
@@ -214,11 +182,7 @@ fn describe(expected: &Value) -> String {
     let number = |key| expected.get(key).and_then(Value::as_f64);
     let text = |key| expected.get(key).and_then(Value::as_str).unwrap_or_default();
     let accepted = if let Some(choices) = expected.get("enum").and_then(Value::as_array) {
-        let names = choices
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let names = choices.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
         format!("One of: {names}.")
     } else {
         match (text("type"), number("minimum"), number("maximum")) {
@@ -252,9 +216,7 @@ mod tests {
     }
 
     fn refused<T: DeserializeOwned + JsonSchema>(arguments: &Value) -> (String, String, String) {
-        let error = read::<T>(arguments)
-            .err()
-            .unwrap_or_else(|| panic!("{arguments} was accepted"));
+        let error = read::<T>(arguments).err().unwrap_or_else(|| panic!("{arguments} was accepted"));
         assert_eq!(error.code(), "invalid_argument");
         (error.field().unwrap().to_owned(), error.to_string(), error.hint())
     }
@@ -266,10 +228,7 @@ mod tests {
             "tiers": "semantic",
         }))
         .unwrap();
-        assert_eq!(
-            (args.k, args.min_score, args.include_superseded),
-            (Some(5), Some(0.5), true)
-        );
+        assert_eq!((args.k, args.min_score, args.include_superseded), (Some(5), Some(0.5), true));
         assert_eq!(args.tags, ["a", "b"]);
         assert_eq!(args.tiers, [Tier::Semantic]);
         let args: StoreArgs = read(&json!({"content": "c", "tags": "a,b", "metadata": "{\"a\":1}"})).unwrap();
@@ -282,10 +241,7 @@ mod tests {
         let args: RecallArgs =
             read(&json!({"query": "q", "scope": null, "k": 5.0, "tags": null, "tiers": null})).unwrap();
         assert_eq!((args.k, args.scope), (Some(5), None));
-        assert_eq!(
-            refused::<RecallArgs>(&json!({"query": null})).1,
-            "query is missing"
-        );
+        assert_eq!(refused::<RecallArgs>(&json!({"query": null})).1, "query is missing");
         assert_eq!(refused::<RecallArgs>(&json!({})).0, "query");
     }
 
@@ -306,15 +262,9 @@ mod tests {
             assert!(hint.starts_with("From 1 to 100."), "{hint}");
         }
         for ttl in [json!(0), json!(-5), json!(31_536_001), json!(true), json!([1])] {
-            assert_eq!(
-                refused::<StoreArgs>(&json!({"content": "c", "ttl_seconds": ttl})).0,
-                "ttl_seconds"
-            );
+            assert_eq!(refused::<StoreArgs>(&json!({"content": "c", "ttl_seconds": ttl})).0, "ttl_seconds");
         }
-        assert_eq!(
-            refused::<RecallArgs>(&json!({"query": "q", "min_score": 1.5})).0,
-            "min_score"
-        );
+        assert_eq!(refused::<RecallArgs>(&json!({"query": "q", "min_score": 1.5})).0, "min_score");
         assert_eq!(
             refused::<RecallArgs>(&json!({"query": "q", "max_chars": 4_294_967_296_u64})).0,
             "max_chars"
@@ -324,44 +274,20 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_nearest_one() {
         let (field, message, hint) = refused::<StoreArgs>(&json!({"content": "c", "tag": ["a"]}));
-        assert_eq!(
-            (field.as_str(), message.as_str()),
-            ("tag", "tag is no argument of this tool")
-        );
-        assert!(
-            hint.starts_with("Did you mean tags?") && hint.contains("idempotency_key"),
-            "{hint}"
-        );
-        assert!(
-            refused::<ForgetArgs>(&json!({"id": "x"}))
-                .2
-                .contains("Did you mean memory_id?")
-        );
-        assert!(
-            refused::<ForgetArgs>(&json!({"zzz": 1}))
-                .2
-                .starts_with("Known arguments:")
-        );
+        assert_eq!((field.as_str(), message.as_str()), ("tag", "tag is no argument of this tool"));
+        assert!(hint.starts_with("Did you mean tags?") && hint.contains("idempotency_key"), "{hint}");
+        assert!(refused::<ForgetArgs>(&json!({"id": "x"})).2.contains("Did you mean memory_id?"));
+        assert!(refused::<ForgetArgs>(&json!({"zzz": 1})).2.starts_with("Known arguments:"));
         let long = "x".repeat(10_000);
         assert!(refused::<ForgetArgs>(&json!({ long: 1 })).0.len() < 100);
     }
 
     #[test]
     fn a_scope_is_one_name() {
-        for scope in [
-            json!(""),
-            json!(" "),
-            json!([]),
-            json!(["user:1"]),
-            json!(5),
-            json!({}),
-            json!("user:*"),
-        ] {
-            assert_eq!(
-                refused::<ListArgs>(&json!({ "scope": scope })).0,
-                "scope",
-                "{scope}"
-            );
+        for scope in
+            [json!(""), json!(" "), json!([]), json!(["user:1"]), json!(5), json!({}), json!("user:*")]
+        {
+            assert_eq!(refused::<ListArgs>(&json!({ "scope": scope })).0, "scope", "{scope}");
         }
     }
 
@@ -386,10 +312,7 @@ mod tests {
                 .2
                 .starts_with("One of: newest")
         );
-        assert_eq!(
-            refused::<RecallArgs>(&json!({"query": "q", "tiers": ["deep"]})).0,
-            "tiers[0]"
-        );
+        assert_eq!(refused::<RecallArgs>(&json!({"query": "q", "tiers": ["deep"]})).0, "tiers[0]");
         assert_eq!(refused::<ForgetArgs>(&json!({"all": "yes"})).0, "all");
     }
 

@@ -31,10 +31,7 @@ impl Grant {
     /// The grant on every scope.
     #[must_use]
     pub fn everything(action: Action) -> Self {
-        Self {
-            pattern: Pattern::Prefix(String::new()),
-            action,
-        }
+        Self { pattern: Pattern::Prefix(String::new()), action }
     }
 
     fn covers(&self, scope: &Scope) -> bool {
@@ -53,10 +50,8 @@ impl FromStr for Grant {
         let (pattern, action) = text
             .rsplit_once('=')
             .with_context(|| format!("the grant {text:?} is not of the form scope=action"))?;
-        let action = action
-            .trim()
-            .parse::<Action>()
-            .map_err(|error| anyhow::anyhow!("grant {text:?}: {error}"))?;
+        let action =
+            action.trim().parse::<Action>().map_err(|error| anyhow::anyhow!("grant {text:?}: {error}"))?;
         let pattern = pattern.trim();
         let pattern = match pattern.strip_suffix('*') {
             Some("") => Pattern::Prefix(String::new()),
@@ -99,18 +94,9 @@ impl Caller {
     /// # Errors
     /// `scope_not_granted` when no grant covers the scope, `action_not_granted` when one does, but for less.
     pub fn authorise(&self, scope: &Scope, action: Action) -> Result<()> {
-        match self
-            .grants
-            .iter()
-            .filter(|grant| grant.covers(scope))
-            .map(|grant| grant.action)
-            .max()
-        {
+        match self.grants.iter().filter(|grant| grant.covers(scope)).map(|grant| grant.action).max() {
             Some(granted) if granted >= action => Ok(()),
-            Some(_) => Err(Error::ActionNotGranted {
-                scope: scope.clone(),
-                action,
-            }),
+            Some(_) => Err(Error::ActionNotGranted { scope: scope.clone(), action }),
             None => Err(Error::ScopeNotGranted { scope: scope.clone() }),
         }
     }
@@ -125,12 +111,7 @@ impl Caller {
     #[must_use]
     pub fn sole_scope(&self) -> Option<&Scope> {
         match self.grants.as_slice() {
-            [
-                Grant {
-                    pattern: Pattern::Exact(scope),
-                    ..
-                },
-            ] => Some(scope),
+            [Grant { pattern: Pattern::Exact(scope), .. }] => Some(scope),
             _ => None,
         }
     }
@@ -194,10 +175,7 @@ impl Auth {
             let token = StaticToken::try_from(entry)
                 .with_context(|| format!("MEMSER_TOKENS_FILE {}: token {name:?}", path.display()))?;
             if self.tokens.iter().any(|known| known.name == token.name) {
-                bail!(
-                    "MEMSER_TOKENS_FILE {}: the name {name:?} stands twice",
-                    path.display()
-                );
+                bail!("MEMSER_TOKENS_FILE {}: the name {name:?} stands twice", path.display());
             }
             self.tokens.push(token);
         }
@@ -220,13 +198,11 @@ impl Auth {
                 found = Some(known);
             }
         }
-        found
-            .filter(|known| known.expires_at.is_none_or(|expiry| now < expiry))
-            .map(|known| Caller {
-                subject: known.name.clone(),
-                grants: known.grants.clone(),
-                request_id,
-            })
+        found.filter(|known| known.expires_at.is_none_or(|expiry| now < expiry)).map(|known| Caller {
+            subject: known.name.clone(),
+            grants: known.grants.clone(),
+            request_id,
+        })
     }
 }
 
@@ -248,11 +224,7 @@ impl TryFrom<TokenEntry> for StaticToken {
         Ok(Self {
             name: entry.name,
             sha256: digest,
-            grants: entry
-                .grants
-                .iter()
-                .map(|grant| grant.parse())
-                .collect::<anyhow::Result<_>>()?,
+            grants: entry.grants.iter().map(|grant| grant.parse()).collect::<anyhow::Result<_>>()?,
             expires_at: expires_at.map(Into::into),
         })
     }
@@ -284,17 +256,11 @@ mod tests {
         assert!(caller.authorise(&scope("user:42"), Action::Write).is_ok());
         assert!(caller.authorise(&scope("team:a"), Action::Read).is_ok());
         assert_eq!(
-            caller
-                .authorise(&scope("user:421"), Action::Read)
-                .unwrap_err()
-                .code(),
+            caller.authorise(&scope("user:421"), Action::Read).unwrap_err().code(),
             "scope_not_granted"
         );
         assert_eq!(
-            caller
-                .authorise(&scope("team:a"), Action::Write)
-                .unwrap_err()
-                .code(),
+            caller.authorise(&scope("team:a"), Action::Write).unwrap_err().code(),
             "action_not_granted"
         );
     }
@@ -345,18 +311,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens.toml");
         for (text, expected) in [
-            (
-                "[[token]]\nname='bot'\nsha256='secret-token'\ngrants=['a=read']",
-                "64 hexadecimal digits",
-            ),
-            (
-                "[[token]]\nname='bot'\nsha256='00'\ngrants=[]",
-                "64 hexadecimal digits",
-            ),
-            (
-                "[[token]]\nname='bot'\nsha256='x'\ngrant='secret-token'",
-                "unknown field",
-            ),
+            ("[[token]]\nname='bot'\nsha256='secret-token'\ngrants=['a=read']", "64 hexadecimal digits"),
+            ("[[token]]\nname='bot'\nsha256='00'\ngrants=[]", "64 hexadecimal digits"),
+            ("[[token]]\nname='bot'\nsha256='x'\ngrant='secret-token'", "unknown field"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = format!("{:#}", Auth::default().add_file(&path).unwrap_err());

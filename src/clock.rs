@@ -33,11 +33,7 @@ impl Clock {
         let now = self.now();
         let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
         let context = CONTEXT.lock().unwrap_or_else(PoisonError::into_inner);
-        Uuid::new_v7(Timestamp::from_unix(
-            &*context,
-            seconds,
-            now.timestamp_subsec_nanos(),
-        ))
+        Uuid::new_v7(Timestamp::from_unix(&*context, seconds, now.timestamp_subsec_nanos()))
     }
 }
 
@@ -69,9 +65,7 @@ mod tests {
 
     #[test]
     fn ids_of_one_instant_sort_in_the_order_they_were_made() {
-        let clock = Clock::Fixed(FixedClock::at(
-            DateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
-        ));
+        let clock = Clock::Fixed(FixedClock::at(DateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
         let ids: Vec<Uuid> = (0..100).map(|_| clock.new_id()).collect();
         assert!(ids.is_sorted());
     }

@@ -160,22 +160,14 @@ impl Config {
     /// # Errors
     /// As [`Self::from_env`].
     pub fn from_lookup(lookup: Lookup<'_>) -> anyhow::Result<Self> {
-        let get = |name: &str| {
-            lookup(name)
-                .map(|value| value.trim().to_owned())
-                .filter(|value| !value.is_empty())
-        };
+        let get =
+            |name: &str| lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         let env = Env { get: &get };
         let threshold = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 1.0) };
         let weight = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 10.0) };
         let config = Self {
-            bind: env
-                .parsed("MEMSER_BIND")?
-                .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
-            public_url: env
-                .parsed("MEMSER_PUBLIC_URL")?
-                .map(checked_public_url)
-                .transpose()?,
+            bind: env.parsed("MEMSER_BIND")?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
+            public_url: env.parsed("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
             allowed_hosts: env.list("MEMSER_ALLOWED_HOSTS"),
             allowed_origins: env.list("MEMSER_ALLOWED_ORIGINS"),
             token: get("MEMSER_TOKEN").map(checked_token).transpose()?,
@@ -190,18 +182,13 @@ impl Config {
             working_cap: env.within("WORKING_MAX_PER_SCOPE", 1, 100_000)?.unwrap_or(1_000),
             embedder: embedder(&env)?,
             decisions: Decisions {
-                max_content_bytes: env
-                    .within("MEMSER_MAX_CONTENT_BYTES", 1, 1_048_576)?
-                    .unwrap_or(65_536),
+                max_content_bytes: env.within("MEMSER_MAX_CONTENT_BYTES", 1, 1_048_576)?.unwrap_or(65_536),
                 duplicate_threshold: threshold("DUPLICATE_THRESHOLD")?,
                 conflict_threshold: threshold("CONFLICT_THRESHOLD")?,
                 conflict_rule: env
                     .one_of(
                         "CONFLICT_RULE",
-                        &[
-                            ("guarded", ConflictRule::Guarded),
-                            ("similarity", ConflictRule::Similarity),
-                        ],
+                        &[("guarded", ConflictRule::Guarded), ("similarity", ConflictRule::Similarity)],
                     )?
                     .unwrap_or_default(),
                 conflict_policy: env
@@ -222,9 +209,7 @@ impl Config {
                     frequency: weight("WEIGHT_FREQUENCY")?,
                     confidence: weight("WEIGHT_CONFIDENCE")?,
                 },
-                recency_half_life_days: env
-                    .within("RECENCY_HALF_LIFE_DAYS", 0.01, 36_500.0)?
-                    .unwrap_or(30.0),
+                recency_half_life_days: env.within("RECENCY_HALF_LIFE_DAYS", 0.01, 36_500.0)?.unwrap_or(30.0),
                 consolidation_similarity: threshold("CONSOLIDATION_SIMILARITY")?,
             },
             sweeps: Sweeps {
@@ -235,8 +220,7 @@ impl Config {
                     )?
                     .unwrap_or(true),
                 consolidation_interval: minutes(
-                    env.within("CONSOLIDATION_INTERVAL_MINUTES", 1, 525_600)?
-                        .unwrap_or(60),
+                    env.within("CONSOLIDATION_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(60),
                 ),
                 consolidation_min_episodic: env
                     .within("CONSOLIDATION_MIN_EPISODIC", 2, 1_000_000)?
@@ -245,9 +229,7 @@ impl Config {
                 decay_after_days: env.within("DECAY_AFTER_DAYS", 1, 36_500)?.unwrap_or(30),
             },
             log: get("MEMSER_LOG").unwrap_or_else(|| "info".to_owned()),
-            log_json: env
-                .one_of("MEMSER_LOG_FORMAT", &[("text", false), ("json", true)])?
-                .unwrap_or(false),
+            log_json: env.one_of("MEMSER_LOG_FORMAT", &[("text", false), ("json", true)])?.unwrap_or(false),
         };
         Ok(config)
     }
@@ -284,9 +266,7 @@ fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
     let dimensions = env.within("EMBEDDING_DIMENSIONS", 1, 16_000)?;
     let named = env.one_of("EMBEDDER", &[("openai", true), ("hash", false)])?;
     if !named.unwrap_or(key.is_some()) {
-        return Ok(EmbedderSettings::Hash {
-            dimensions: dimensions.unwrap_or(HASH_DIMENSIONS),
-        });
+        return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) });
     }
     let url = (env.get)("EMBEDDING_URL").unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
     let model = (env.get)("EMBEDDING_MODEL").unwrap_or_else(|| "text-embedding-3-small".to_owned());
@@ -336,11 +316,7 @@ impl Env<'_> {
         T::Err: Display,
     {
         (self.get)(name)
-            .map(|value| {
-                value
-                    .parse()
-                    .map_err(|error| anyhow::anyhow!("{name}={value:?}: {error}"))
-            })
+            .map(|value| value.parse().map_err(|error| anyhow::anyhow!("{name}={value:?}: {error}")))
             .transpose()
     }
 
@@ -377,12 +353,7 @@ impl Env<'_> {
 
     fn list(&self, name: &str) -> Vec<String> {
         let value = (self.get)(name).unwrap_or_default();
-        value
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .map(str::to_owned)
-            .collect()
+        value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
     }
 }
 

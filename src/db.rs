@@ -66,9 +66,8 @@ impl Db {
     /// # Errors
     /// When the database does not answer.
     pub async fn has_second_wall(&self) -> crate::error::Result<bool> {
-        let active = sqlx::query_scalar!("select row_security_active('memories')")
-            .fetch_one(&self.pool)
-            .await?;
+        let active =
+            sqlx::query_scalar!("select row_security_active('memories')").fetch_one(&self.pool).await?;
         Ok(active.unwrap_or(false))
     }
 

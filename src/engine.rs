@@ -131,14 +131,8 @@ impl Engine {
     ) -> Result<Self> {
         let dimensions = i32::try_from(embedder.dimensions())
             .map_err(|_| Error::internal("the embedder's dimensions do not fit a space"))?;
-        let space = db::space::open(
-            &db,
-            embedder.provider(),
-            embedder.model(),
-            dimensions,
-            clock.now(),
-        )
-        .await?;
+        let space =
+            db::space::open(&db, embedder.provider(), embedder.model(), dimensions, clock.now()).await?;
         Ok(Self {
             journal: Journal::start(db.clone()),
             db,
@@ -186,9 +180,7 @@ impl Engine {
             subject: caller.subject.clone(),
             actor: None,
             action: tool,
-            scope: scope
-                .and_then(|name| Scope::parse(name).ok())
-                .map(|scope| scope.as_str().to_owned()),
+            scope: scope.and_then(|name| Scope::parse(name).ok()).map(|scope| scope.as_str().to_owned()),
             memory_id: None,
             outcome: code,
             detail: Value::Object(serde_json::Map::new()),
@@ -232,8 +224,7 @@ impl Engine {
     /// Notes a call that failed; its own transaction is gone with whatever it wrote.
     fn audit_failure<T>(&self, call: &Call, result: &Result<T>) {
         if let Err(error) = result {
-            self.journal
-                .audit(call.audit(error.code(), None, serde_json::json!({})));
+            self.journal.audit(call.audit(error.code(), None, serde_json::json!({})));
         }
     }
 
@@ -269,8 +260,7 @@ impl Engine {
     /// The vector of a text, or `None` when the embedder is down: every caller has an answer without one.
     async fn embed(&self, text: &str) -> Option<Vec<f32>> {
         let vectors = self.embedder.embed(&[text.to_owned()]).await;
-        self.embedder_up
-            .store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
+        self.embedder_up.store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
         match vectors {
             Ok(mut vectors) => vectors.pop(),
             Err(error) => {
@@ -292,12 +282,7 @@ fn view(stored: StoredMemory) -> MemoryView {
 /// A memory as tools show it, without what other tables know.
 fn view_of(memory: Memory) -> MemoryView {
     MemoryView {
-        status: if memory.valid_to.is_none() {
-            "active"
-        } else {
-            "superseded"
-        }
-        .to_owned(),
+        status: if memory.valid_to.is_none() { "active" } else { "superseded" }.to_owned(),
         id: memory.id,
         content: memory.content,
         tier: memory.tier,

@@ -85,11 +85,7 @@ pub enum Error {
 impl Error {
     /// An argument that cannot be accepted.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Invalid {
-            field: field.into(),
-            message: message.into(),
-            hint: hint.into(),
-        }
+        Self::Invalid { field: field.into(), message: message.into(), hint: hint.into() }
     }
 
     /// A fault of memser, said in one sentence for the log.
@@ -164,10 +160,7 @@ impl From<sqlx::Error> for Error {
     /// Connection trouble is the caller's cue to try again; everything else is a fault of memser.
     fn from(error: sqlx::Error) -> Self {
         if database_is_down(&error) {
-            Self::Unavailable {
-                part: "postgres",
-                source: error.into(),
-            }
+            Self::Unavailable { part: "postgres", source: error.into() }
         } else {
             Self::Internal(error.into())
         }

@@ -66,26 +66,15 @@ pub fn router(
     settings: &HttpSettings,
     shutdown: CancellationToken,
 ) -> Router {
-    let allowed = Arc::new(Allowed::new(
-        &settings.public_url,
-        &settings.allowed_hosts,
-        &settings.allowed_origins,
-    ));
+    let allowed =
+        Arc::new(Allowed::new(&settings.public_url, &settings.allowed_hosts, &settings.allowed_origins));
     let challenge = Challenge::new(&settings.public_url);
     let metadata = challenge.metadata();
     let metadata = get(move || std::future::ready(Json(metadata.clone())));
     let guarded = Router::new()
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
-        .merge(mcp(
-            &engine,
-            auth,
-            clock.clone(),
-            settings,
-            challenge,
-            &allowed,
-            shutdown,
-        ))
+        .merge(mcp(&engine, auth, clock.clone(), settings, challenge, &allowed, shutdown))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     Router::new()
@@ -122,21 +111,10 @@ fn mcp(
         config,
     );
     let limiter = settings.rate_limit.map(auth::limiter);
-    let gate = Gate {
-        auth,
-        clock,
-        challenge: challenge.clone(),
-        limiter,
-    };
-    let envelope = Envelope {
-        engine: Arc::clone(engine),
-        challenge,
-        max_body_bytes: settings.max_body_bytes,
-    };
-    let patience = Patience {
-        silent_after: settings.silent_after,
-        comment_every: settings.comment_every,
-    };
+    let gate = Gate { auth, clock, challenge: challenge.clone(), limiter };
+    let envelope =
+        Envelope { engine: Arc::clone(engine), challenge, max_body_bytes: settings.max_body_bytes };
+    let patience = Patience { silent_after: settings.silent_after, comment_every: settings.comment_every };
     let layers = ServiceBuilder::new()
         .layer(from_fn_with_state(Arc::new(gate), auth::identify))
         .layer(from_fn_with_state(Arc::new(envelope), envelope::open))
@@ -150,10 +128,5 @@ fn mcp(
 fn panicked(_: Box<dyn Any + Send>) -> Response {
     tracing::error!("a handler panicked");
     let hint = "The operator finds the cause in the log by the request id.";
-    reply::refusal(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        "internal error",
-        hint,
-    )
+    reply::refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error", hint)
 }

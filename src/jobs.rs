@@ -108,9 +108,7 @@ impl Jobs {
     /// # Errors
     /// When the scheduler does not start.
     pub async fn schedule(&self) -> anyhow::Result<JobScheduler> {
-        let scheduler = JobScheduler::new()
-            .await
-            .context("the scheduler does not start")?;
+        let scheduler = JobScheduler::new().await.context("the scheduler does not start")?;
         for sweep in Sweep::ALL {
             let jobs = self.clone();
             let job = Job::new_repeated_async(sweep.interval(&self.sweeps), move |_, _| {
@@ -160,15 +158,7 @@ impl Jobs {
             Ran::Stopped => "stopped",
             Ran::Failed => "failed",
         };
-        let noted = record_run(
-            &self.db,
-            sweep.name(),
-            started_at,
-            self.clock.now(),
-            outcome,
-            detail,
-        )
-        .await;
+        let noted = record_run(&self.db, sweep.name(), started_at, self.clock.now(), outcome, detail).await;
         if let Err(error) = noted {
             tracing::warn!(job = sweep.name(), error = %error, "a sweep's run could not be noted");
         }
@@ -185,9 +175,7 @@ impl Jobs {
             }
             let changed = match sweep {
                 Sweep::Decay => {
-                    self.engine
-                        .decay_chunk(self.sweeps.decay_after_days, self.sweeps.decay_interval)
-                        .await?
+                    self.engine.decay_chunk(self.sweeps.decay_after_days, self.sweeps.decay_interval).await?
                 }
                 Sweep::Embed => self.engine.embed_chunk().await?,
                 Sweep::Prune | Sweep::Consolidate => self.engine.prune_chunk().await?,
@@ -201,10 +189,7 @@ impl Jobs {
 
     /// One scope after the other; one that fails does not keep the others from their turn.
     async fn consolidate(&self, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        let scopes = self
-            .engine
-            .scopes_to_consolidate(self.sweeps.consolidation_min_episodic)
-            .await?;
+        let scopes = self.engine.scopes_to_consolidate(self.sweeps.consolidation_min_episodic).await?;
         let mut failed = false;
         for scope in scopes {
             if self.shutdown.is_cancelled() || !lock.is_held().await {

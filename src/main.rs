@@ -96,20 +96,10 @@ async fn healthcheck(config: &Config) -> anyhow::Result<()> {
             std::net::Ipv6Addr::LOCALHOST.into()
         });
     }
-    let client = reqwest::Client::builder()
-        .timeout(Duration::from_secs(4))
-        .no_proxy()
-        .build()?;
-    let answer = client
-        .get(format!("http://{address}/readyz"))
-        .send()
-        .await
-        .context("memser does not answer")?;
-    anyhow::ensure!(
-        answer.status().is_success(),
-        "memser is not ready: {}",
-        answer.status()
-    );
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(4)).no_proxy().build()?;
+    let answer =
+        client.get(format!("http://{address}/readyz")).send().await.context("memser does not answer")?;
+    anyhow::ensure!(answer.status().is_success(), "memser is not ready: {}", answer.status());
     Ok(())
 }
 
@@ -136,10 +126,7 @@ fn welcome(welcome: &Welcome) {
     println!("  claude mcp add --transport http memser {url} --header \"Authorization: Bearer {token}\"");
     println!();
     println!("Clients with a JSON configuration:");
-    let shown = welcome
-        .first_token
-        .as_ref()
-        .map_or("YOUR_TOKEN", ExposeSecret::expose_secret);
+    let shown = welcome.first_token.as_ref().map_or("YOUR_TOKEN", ExposeSecret::expose_secret);
     println!(
         r#"  {{"mcpServers": {{"memser": {{"type": "http", "url": "{url}", "headers": {{"Authorization": "Bearer {shown}"}}}}}}}}"#
     );

@@ -91,10 +91,7 @@ impl Handler {
             }
             ToolName::Consolidate => {
                 let args = self.parse(caller, tool, arguments)?;
-                answer(
-                    Box::pin(engine.consolidate(caller, args)).await?,
-                    text::consolidate,
-                )
+                answer(Box::pin(engine.consolidate(caller, args)).await?, text::consolidate)
             }
         }
     }
@@ -159,22 +156,10 @@ fn caller(context: &RequestContext<RoleServer>) -> std::result::Result<&Caller, 
 }
 
 fn instructions(caller: &Caller) -> String {
-    let grants: Vec<String> = caller
-        .grants
-        .iter()
-        .take(GRANTS_SHOWN)
-        .map(ToString::to_string)
-        .collect();
-    let more = if caller.grants.len() > GRANTS_SHOWN {
-        ", …"
-    } else {
-        ""
-    };
+    let grants: Vec<String> = caller.grants.iter().take(GRANTS_SHOWN).map(ToString::to_string).collect();
+    let more = if caller.grants.len() > GRANTS_SHOWN { ", …" } else { "" };
     let sole = caller.sole_scope().map_or("", |_| " `scope` may be left out.");
-    format!(
-        "{INSTRUCTIONS}\nThis token is granted: {}{more}.{sole}",
-        grants.join(", ")
-    )
+    format!("{INSTRUCTIONS}\nThis token is granted: {}{more}.{sole}", grants.join(", "))
 }
 
 impl ServerHandler for Handler {
@@ -190,9 +175,7 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<InitializeResult, McpError> {
-        let result = self
-            .negotiate_initialize(&request)?
-            .with_instructions(instructions(caller(&context)?));
+        let result = self.negotiate_initialize(&request)?.with_instructions(instructions(caller(&context)?));
         context.peer.set_peer_info(request);
         Ok(result)
     }
@@ -202,10 +185,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<DiscoverResult, McpError> {
         let info = self.get_info().with_instructions(instructions(caller(&context)?));
-        Ok(DiscoverResult::from_server_info(
-            self.supported_protocol_versions().into_owned(),
-            info,
-        ))
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
     }
 
     async fn list_tools(
@@ -214,10 +194,7 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, McpError> {
         if request.is_some_and(|request| request.cursor.is_some()) {
-            return Err(McpError::invalid_params(
-                "unknown cursor: the list of tools has one page",
-                None,
-            ));
+            return Err(McpError::invalid_params("unknown cursor: the list of tools has one page", None));
         }
         let ttl = u64::try_from(TOOLS_TTL.as_millis()).unwrap_or(u64::MAX);
         Ok(ListToolsResult::with_all_items(tools::all().to_vec())
@@ -232,16 +209,10 @@ impl ServerHandler for Handler {
     ) -> std::result::Result<CallToolResponse, McpError> {
         let Some(tool) = ToolName::parse(&request.name) else {
             let known = ToolName::ALL.map(ToolName::as_str).join(", ");
-            return Err(ErrorData::invalid_params(
-                format!("unknown tool; the tools are {known}"),
-                None,
-            ));
+            return Err(ErrorData::invalid_params(format!("unknown tool; the tools are {known}"), None));
         };
         let caller = caller(&context)?;
-        Ok(self
-            .run(caller, tool, request.arguments.unwrap_or_default())
-            .await
-            .into())
+        Ok(self.run(caller, tool, request.arguments.unwrap_or_default()).await.into())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -268,17 +239,10 @@ mod tests {
 
     #[test]
     fn an_internal_error_shows_neither_its_cause_nor_its_text() {
-        let caller = Caller {
-            subject: "s".to_owned(),
-            grants: vec![],
-            request_id: "r".to_owned(),
-        };
+        let caller = Caller { subject: "s".to_owned(), grants: vec![], request_id: "r".to_owned() };
         let error = Error::Internal(anyhow::anyhow!("select secret"));
         let shown = serde_json::to_string(&refusal(&error, ToolName::Store, &caller)).unwrap();
-        assert!(
-            !shown.contains("secret") && shown.contains("\"isError\":true"),
-            "{shown}"
-        );
+        assert!(!shown.contains("secret") && shown.contains("\"isError\":true"), "{shown}");
         let error = Error::invalid("k", "k is out of range: 0", "From 1 to 100.");
         let shown = refusal(&error, ToolName::Recall, &caller);
         assert_eq!(shown.structured_content.unwrap()["error"]["field"], "k");

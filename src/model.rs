@@ -35,18 +35,10 @@ impl Scope {
             return Err(Error::invalid("scope", "scope is empty", hint));
         }
         if name.chars().count() > SCOPE_MAX_CHARS {
-            return Err(Error::invalid(
-                "scope",
-                "scope is longer than 256 characters",
-                hint,
-            ));
+            return Err(Error::invalid("scope", "scope is longer than 256 characters", hint));
         }
         if name.contains('*') || name.chars().any(is_unprintable) {
-            return Err(Error::invalid(
-                "scope",
-                "scope has a '*' or an unprintable character",
-                hint,
-            ));
+            return Err(Error::invalid("scope", "scope has a '*' or an unprintable character", hint));
         }
         Ok(Self(name))
     }
@@ -232,20 +224,12 @@ pub fn check_content(content: &str, max_bytes: usize) -> Result<()> {
 pub fn check_tags(tags: Vec<String>) -> Result<Vec<String>> {
     let hint = "Up to 32 tags of 1 to 256 characters each.";
     if tags.len() > TAGS_MAX {
-        return Err(Error::invalid(
-            "tags",
-            format!("{} tags are more than 32", tags.len()),
-            hint,
-        ));
+        return Err(Error::invalid("tags", format!("{} tags are more than 32", tags.len()), hint));
     }
     let mut distinct: Vec<String> = Vec::with_capacity(tags.len());
     for tag in tags {
         if tag.is_empty() || tag.contains('\0') || tag.chars().count() > LABEL_MAX_CHARS {
-            return Err(Error::invalid(
-                "tags",
-                "a tag is empty, too long or has a NUL character",
-                hint,
-            ));
+            return Err(Error::invalid("tags", "a tag is empty, too long or has a NUL character", hint));
         }
         if !distinct.contains(&tag) {
             distinct.push(tag);
@@ -298,16 +282,7 @@ mod tests {
 
     #[test]
     fn scopes_that_could_mean_another_are_refused() {
-        for name in [
-            "",
-            "  ",
-            "*",
-            "user:*",
-            "a\0b",
-            "a\u{200b}b",
-            "a\nb",
-            &"x".repeat(257),
-        ] {
+        for name in ["", "  ", "*", "user:*", "a\0b", "a\u{200b}b", "a\nb", &"x".repeat(257)] {
             assert_eq!(Scope::parse(name).unwrap_err().field(), Some("scope"), "{name:?}");
         }
         assert!(Scope::parse(&"é".repeat(256)).is_ok());
@@ -323,11 +298,7 @@ mod tests {
     #[test]
     fn content_must_say_something() {
         for content in ["", " \n\t", "\u{200b}", "\u{feff} ", "a\0b"] {
-            assert_eq!(
-                check_content(content, 100).unwrap_err().field(),
-                Some("content"),
-                "{content:?}"
-            );
+            assert_eq!(check_content(content, 100).unwrap_err().field(), Some("content"), "{content:?}");
         }
         assert_eq!(check_content("12345", 4).unwrap_err().code(), "limit_exceeded");
         assert!(check_content("12345", 5).is_ok());

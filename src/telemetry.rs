@@ -17,15 +17,10 @@ const CAPPED: [&str; 3] = ["rmcp", "sqlx", "hyper"];
 /// When the filter is malformed, or logging was started before.
 pub fn start(filter: &str, json: bool) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("MEMSER_LOG={filter:?}"))?;
-    let subscriber = tracing_subscriber::registry()
-        .with(filter)
-        .with(filter_fn(harmless));
+    let subscriber = tracing_subscriber::registry().with(filter).with(filter_fn(harmless));
     let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let started = if json {
-        subscriber.with(text.json()).try_init()
-    } else {
-        subscriber.with(text).try_init()
-    };
+    let started =
+        if json { subscriber.with(text.json()).try_init() } else { subscriber.with(text).try_init() };
     started.map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
 }
 

@@ -192,11 +192,7 @@ fn expiry(now: DateTime<Utc>, ttl: Duration) -> Result<DateTime<Utc>> {
         .and_then(|ttl| now.checked_add_signed(ttl))
         .and_then(|end| end.duration_trunc(TimeDelta::milliseconds(1)).ok())
         .ok_or_else(|| {
-            Error::invalid(
-                "ttl_seconds",
-                "ttl_seconds reaches beyond the calendar",
-                "Send a shorter time.",
-            )
+            Error::invalid("ttl_seconds", "ttl_seconds reaches beyond the calendar", "Send a shorter time.")
         })
 }
 

@@ -26,9 +26,7 @@ fn cached<T: JsonSchema>(contract: Contract) -> Schema {
     static CACHE: Mutex<Option<HashMap<(String, bool), Schema>>> = Mutex::new(None);
     let is_input = matches!(contract, Contract::Deserialize);
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    let entry = cache
-        .get_or_insert_default()
-        .entry((T::schema_id().into_owned(), is_input));
+    let entry = cache.get_or_insert_default().entry((T::schema_id().into_owned(), is_input));
     Arc::clone(entry.or_insert_with(|| Arc::new(generate::<T>(contract, is_input))))
 }
 
@@ -88,26 +86,15 @@ fn name_the_choices(object: &mut Map<String, Value>) {
     let Some(choices) = object.get("oneOf").and_then(Value::as_array) else {
         return;
     };
-    let names: Option<Vec<Value>> = choices
-        .iter()
-        .map(|choice| choice.get("const").cloned())
-        .collect();
+    let names: Option<Vec<Value>> = choices.iter().map(|choice| choice.get("const").cloned()).collect();
     let Some(names) = names else { return };
     let meanings: Vec<String> = choices
         .iter()
         .filter_map(|choice| {
-            Some(format!(
-                "{}: {}",
-                choice["const"].as_str()?,
-                choice["description"].as_str()?
-            ))
+            Some(format!("{}: {}", choice["const"].as_str()?, choice["description"].as_str()?))
         })
         .collect();
-    let description = object
-        .get("description")
-        .and_then(Value::as_str)
-        .into_iter()
-        .map(str::to_owned);
+    let description = object.get("description").and_then(Value::as_str).into_iter().map(str::to_owned);
     let description = description.chain(meanings).collect::<Vec<_>>().join(" ");
     object.remove("oneOf");
     object.insert("type".to_owned(), json!("string"));
@@ -156,10 +143,7 @@ mod tests {
         let schema = input::<StoreArgs>();
         assert_eq!(schema["required"], json!(["content"]));
         assert_eq!(schema["additionalProperties"], json!(false));
-        assert_eq!(
-            schema["properties"]["on_conflict"]["enum"],
-            json!(["newest_wins", "flag", "keep_both"])
-        );
+        assert_eq!(schema["properties"]["on_conflict"]["enum"], json!(["newest_wins", "flag", "keep_both"]));
         assert_eq!(schema["properties"]["ttl_seconds"]["type"], "integer");
         assert_eq!(schema["properties"]["occurred_at"]["format"], "date-time");
     }

@@ -2,10 +2,7 @@ use super::*;
 
 fn config(values: &[(&str, &str)]) -> anyhow::Result<Config> {
     Config::from_lookup(&|name| {
-        values
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| (*value).to_owned())
+        values.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     })
 }
 
@@ -14,12 +11,7 @@ fn nothing_set_is_a_whole_service() {
     let config = config(&[("DATABASE_URL", ""), ("OPENAI_API_KEY", " ")]).unwrap();
     assert_eq!(config.bind.to_string(), "127.0.0.1:8080");
     assert!(matches!(config.storage, Storage::Embedded(_)));
-    assert!(matches!(
-        config.embedder,
-        EmbedderSettings::Hash {
-            dimensions: HASH_DIMENSIONS
-        }
-    ));
+    assert!(matches!(config.embedder, EmbedderSettings::Hash { dimensions: HASH_DIMENSIONS }));
     assert!(config.sweeps.enabled);
 }
 
@@ -58,11 +50,6 @@ fn secrets_stay_out_of_messages() {
     let url = "postgres://memser:hunter2@db:notaport/memser";
     let error = format!("{:#}", config(&[("DATABASE_URL", url)]).unwrap_err());
     assert!(!error.contains("hunter2"), "{error}");
-    let shown = format!(
-        "{:?}",
-        config(&[("MEMSER_TOKEN", "0123456789abcdef-secret")])
-            .unwrap()
-            .token
-    );
+    let shown = format!("{:?}", config(&[("MEMSER_TOKEN", "0123456789abcdef-secret")]).unwrap().token);
     assert!(!shown.contains("secret-") && !shown.contains("0123"), "{shown}");
 }

@@ -54,11 +54,7 @@ pub struct EmbeddedSettings {
 
 impl Default for EmbeddedSettings {
     fn default() -> Self {
-        Self {
-            data_dir: None,
-            pg_bin: None,
-            pg_user: "nobody".to_owned(),
-        }
+        Self { data_dir: None, pg_bin: None, pg_user: "nobody".to_owned() }
     }
 }
 
@@ -77,11 +73,7 @@ impl EmbeddedSettings {
         if nix::unistd::geteuid().is_root() {
             return Ok(PathBuf::from("/var/lib/memser"));
         }
-        let folder = |name| {
-            std::env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute())
-        };
+        let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         folder("XDG_DATA_HOME")
             .or_else(|| folder("HOME").map(|home| home.join(".local/share")))
             .map(|folder| folder.join("memser"))
@@ -124,11 +116,7 @@ impl Embedded {
         tracing::info!("Postgres runs in {}", launch.data.path.display());
         let stop = CancellationToken::new();
         let supervisor = tokio::spawn(launch.supervise(server, stop.clone()));
-        Ok(Self {
-            socket,
-            stop,
-            supervisor,
-        })
+        Ok(Self { socket, stop, supervisor })
     }
 
     /// How to reach memser's database, over the socket, as a role without special rights that owns it.
@@ -168,40 +156,20 @@ fn prepare(settings: &EmbeddedSettings) -> anyhow::Result<Launch> {
         data.initialise(&account, &installation)?;
     }
     let socket = SocketFolder::open(&account, &data.path)?;
-    Ok(Launch {
-        account,
-        installation,
-        socket,
-        data,
-    })
+    Ok(Launch { account, installation, socket, data })
 }
 
 /// What to do about a failure of Postgres' programs, where their words show it.
 fn hint(words: &str) -> &'static str {
     let known = [
         ("Check free disk space", "The disk is full: free some space."),
-        (
-            "No space left on device",
-            "The disk (or shared memory, /dev/shm) is full: free some space.",
-        ),
-        (
-            "Disk quota exceeded",
-            "The disk quota is used up: free some space.",
-        ),
-        (
-            "Permission denied",
-            "Something is closed to Postgres' user: see the path below.",
-        ),
-        (
-            "Read-only file system",
-            "The data folder is on a read-only disk: set MEMSER_DATA_DIR.",
-        ),
+        ("No space left on device", "The disk (or shared memory, /dev/shm) is full: free some space."),
+        ("Disk quota exceeded", "The disk quota is used up: free some space."),
+        ("Permission denied", "Something is closed to Postgres' user: see the path below."),
+        ("Read-only file system", "The data folder is on a read-only disk: set MEMSER_DATA_DIR."),
         ("Cannot allocate memory", "The system has too little memory."),
     ];
-    known
-        .iter()
-        .find(|(sign, _)| words.contains(sign))
-        .map_or("", |(_, advice)| advice)
+    known.iter().find(|(sign, _)| words.contains(sign)).map_or("", |(_, advice)| advice)
 }
 
 /// Removes a folder and what is in it, if it is there. Links in it are not followed.
@@ -220,14 +188,8 @@ mod tests {
 
     #[test]
     fn a_relative_data_folder_becomes_absolute() {
-        let settings = EmbeddedSettings {
-            data_dir: Some("data/here".into()),
-            ..EmbeddedSettings::default()
-        };
-        assert_eq!(
-            settings.resolve_data_dir().unwrap(),
-            std::env::current_dir().unwrap().join("data/here")
-        );
+        let settings = EmbeddedSettings { data_dir: Some("data/here".into()), ..EmbeddedSettings::default() };
+        assert_eq!(settings.resolve_data_dir().unwrap(), std::env::current_dir().unwrap().join("data/here"));
     }
 
     #[test]

@@ -36,11 +36,7 @@ pub async fn pending(db: &Db, space: Space, limit: i64) -> Result<Vec<Pending>> 
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| Pending {
-            scope: ScopeId(row.scope_id),
-            id: row.id,
-            content: row.content,
-        })
+        .map(|row| Pending { scope: ScopeId(row.scope_id), id: row.id, content: row.content })
         .collect())
 }
 

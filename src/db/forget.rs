@@ -57,14 +57,7 @@ pub async fn select(tx: &mut Tx, scope: ScopeId, selector: &Selector) -> Result<
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(Forgotten {
-                id: row.id,
-                tier: Tier::from_db(&row.tier)?,
-            })
-        })
-        .collect()
+    rows.into_iter().map(|row| Ok(Forgotten { id: row.id, tier: Tier::from_db(&row.tier)? })).collect()
 }
 
 /// The facts that were made from one of these memories and are not among them.

@@ -23,9 +23,8 @@ impl SweepLock {
     /// `unavailable` when no connection can be made.
     pub async fn try_take(options: &PgConnectOptions, key: i64) -> Result<Option<Self>> {
         let mut connection = options.connect().await?;
-        let taken = sqlx::query_scalar!("select pg_try_advisory_lock($1)", key)
-            .fetch_one(&mut connection)
-            .await?;
+        let taken =
+            sqlx::query_scalar!("select pg_try_advisory_lock($1)", key).fetch_one(&mut connection).await?;
         Ok((taken == Some(true)).then_some(Self { connection }))
     }
 

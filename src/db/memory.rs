@@ -177,10 +177,7 @@ pub async fn supersede(
     )
     .fetch_all(tx.conn())
     .await?;
-    let episodic = rows
-        .iter()
-        .filter(|row| row.tier == Tier::Episodic.as_str())
-        .count();
+    let episodic = rows.iter().filter(|row| row.tier == Tier::Episodic.as_str()).count();
     let change = scope::CounterChange {
         unconsolidated: -i64::try_from(episodic).unwrap_or(0),
         ..scope::CounterChange::default()

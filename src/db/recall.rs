@@ -62,10 +62,7 @@ pub async fn size(tx: &mut Tx, scope: ScopeId) -> Result<ScopeSize> {
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(ScopeSize {
-        memories: row.memories,
-        average_tokens: row.average_tokens.max(1.0),
-    })
+    Ok(ScopeSize { memories: row.memories, average_tokens: row.average_tokens.max(1.0) })
 }
 
 /// The best `limit` memories by words: BM25 over the OR of the terms.
@@ -126,13 +123,7 @@ pub async fn by_words(
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Hit {
-            id: row.id,
-            score: row.score,
-        })
-        .collect())
+    Ok(rows.into_iter().map(|row| Hit { id: row.id, score: row.score }).collect())
 }
 
 /// Scopes of up to this many rows are scanned exactly: that is fast enough and always right.
@@ -185,10 +176,7 @@ async fn scan(
         let distance = format!("(e.embedding::halfvec({width}) <=> $2::vector::halfvec({width}))");
         (distance.clone(), distance)
     } else {
-        (
-            "(e.embedding <=> $2)".to_owned(),
-            "(e.embedding <=> $2) + 0".to_owned(),
-        )
+        ("(e.embedding <=> $2)".to_owned(), "(e.embedding <=> $2) + 0".to_owned())
     };
     let statement = format!(
         "select m.id, (1 - {distance})::real as score
@@ -220,14 +208,7 @@ async fn scan(
         .bind(limit)
         .fetch_all(tx.conn())
         .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Hit {
-                id: row.try_get("id")?,
-                score: row.try_get("score")?,
-            })
-        })
-        .collect()
+    rows.iter().map(|row| Ok(Hit { id: row.try_get("id")?, score: row.try_get("score")? })).collect()
 }
 
 /// Document frequencies of terms, for scoring what lives outside the postings.

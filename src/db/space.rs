@@ -42,9 +42,7 @@ pub async fn open(
     now: DateTime<Utc>,
 ) -> Result<Space> {
     let mut tx = Tx::all_scopes(db).await?;
-    sqlx::query!("select pg_advisory_xact_lock($1)", LOCK)
-        .fetch_one(tx.conn())
-        .await?;
+    sqlx::query!("select pg_advisory_xact_lock($1)", LOCK).fetch_one(tx.conn()).await?;
     let id = sqlx::query_scalar!(
         "insert into embedding_spaces as known (provider, model, dimensions, state, created_at)
          values ($1, $2, $3,
@@ -78,13 +76,10 @@ pub async fn open(
 /// # Errors
 /// When the database does not answer.
 pub async fn is_building(db: &Db, space: Space) -> Result<bool> {
-    Ok(sqlx::query_scalar!(
-        "select state = 'building' from embedding_spaces where space_id = $1",
-        space.id
-    )
-    .fetch_one(&db.pool)
-    .await?
-    .unwrap_or(false))
+    Ok(sqlx::query_scalar!("select state = 'building' from embedding_spaces where space_id = $1", space.id)
+        .fetch_one(&db.pool)
+        .await?
+        .unwrap_or(false))
 }
 
 /// Makes a space that was building the active one and retires the others.

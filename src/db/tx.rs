@@ -37,12 +37,9 @@ impl Tx {
     /// # Errors
     /// When the connection is lost.
     pub async fn narrow_to(&mut self, scope: ScopeId) -> Result<()> {
-        sqlx::query!(
-            "select set_config('memser.scope_id', $1, true)",
-            scope.0.to_string()
-        )
-        .fetch_one(self.conn())
-        .await?;
+        sqlx::query!("select set_config('memser.scope_id', $1, true)", scope.0.to_string())
+            .fetch_one(self.conn())
+            .await?;
         Ok(())
     }
 
@@ -52,9 +49,7 @@ impl Tx {
     /// # Errors
     /// When the connection is lost.
     pub async fn lock_scope(&mut self, scope: ScopeId) -> Result<()> {
-        sqlx::query!("select pg_advisory_xact_lock($1)", scope.0)
-            .fetch_one(self.conn())
-            .await?;
+        sqlx::query!("select pg_advisory_xact_lock($1)", scope.0).fetch_one(self.conn()).await?;
         Ok(())
     }
 

@@ -25,12 +25,9 @@ pub struct Row {
 /// # Errors
 /// `unavailable` or `internal`, as Postgres answers.
 pub async fn lock(tx: &mut Tx, scope: ScopeId) -> Result<()> {
-    sqlx::query!(
-        "select scope_id from scopes where scope_id = $1 for no key update",
-        scope.0
-    )
-    .fetch_optional(tx.conn())
-    .await?;
+    sqlx::query!("select scope_id from scopes where scope_id = $1 for no key update", scope.0)
+        .fetch_optional(tx.conn())
+        .await?;
     Ok(())
 }
 
@@ -139,12 +136,10 @@ pub async fn remove(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uui
 /// # Errors
 /// `unavailable` or `internal`, as Postgres answers.
 pub async fn clear(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
-    Ok(
-        sqlx::query!("delete from working_memories where scope_id = $1", scope.0)
-            .execute(tx.conn())
-            .await?
-            .rows_affected(),
-    )
+    Ok(sqlx::query!("delete from working_memories where scope_id = $1", scope.0)
+        .execute(tx.conn())
+        .await?
+        .rows_affected())
 }
 
 /// Deletes up to `limit` expired entries, the oldest first, passing by those that a put is just refreshing.

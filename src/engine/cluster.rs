@@ -72,13 +72,11 @@ fn edges(items: &[Item], neighbours: &[Vec<(usize, f32)>], threshold: f32) -> Ve
         .enumerate()
         .flat_map(|(a, near)| near.iter().map(move |(b, similarity)| (a, *b, *similarity)))
         .filter(|(a, b, similarity)| a != b && *b < items.len() && *similarity >= threshold)
-        .map(|(a, b, similarity)| {
-            if items[a].id <= items[b].id {
-                (a, b, similarity)
-            } else {
-                (b, a, similarity)
-            }
-        })
+        .map(
+            |(a, b, similarity)| {
+                if items[a].id <= items[b].id { (a, b, similarity) } else { (b, a, similarity) }
+            },
+        )
         .collect();
     let ids = |edge: &(usize, usize, f32)| (items[edge.0].id, items[edge.1].id);
     // Each direction may come with its own rounding: of the two, the better stays.
@@ -103,15 +101,9 @@ struct Clusters<'a> {
 
 impl<'a> Clusters<'a> {
     fn of(items: &'a [Item]) -> Self {
-        let groups = items.iter().enumerate().map(|(at, item)| Group {
-            members: vec![at],
-            sum: item.vector.clone(),
-        });
-        Self {
-            items,
-            groups: groups.collect(),
-            home: (0..items.len()).collect(),
-        }
+        let groups =
+            items.iter().enumerate().map(|(at, item)| Group { members: vec![at], sum: item.vector.clone() });
+        Self { items, groups: groups.collect(), home: (0..items.len()).collect() }
     }
 
     fn merge(&mut self, a: usize, b: usize, threshold: f32, max_size: usize) {
@@ -127,23 +119,14 @@ impl<'a> Clusters<'a> {
         if to_len < from_len {
             (to, from) = (from, to);
         }
-        let Group { members, sum } = std::mem::replace(
-            &mut self.groups[from],
-            Group {
-                members: vec![],
-                sum: vec![],
-            },
-        );
+        let Group { members, sum } =
+            std::mem::replace(&mut self.groups[from], Group { members: vec![], sum: vec![] });
         for member in &members {
             self.home[*member] = to;
         }
         let group = &mut self.groups[to];
         group.members.extend(members);
-        group
-            .sum
-            .iter_mut()
-            .zip(&sum)
-            .for_each(|(total, part)| *total += part);
+        group.sum.iter_mut().zip(&sum).for_each(|(total, part)| *total += part);
         let items = self.items;
         group.members.sort_by_key(|member| items[*member].id);
     }
@@ -155,9 +138,7 @@ fn without_outliers(items: &[Item], mut members: Vec<usize>, threshold: f32) -> 
     while members.len() > 1 {
         let mut sum = vec![0.0_f32; items[members[0]].vector.len()];
         for member in &members {
-            sum.iter_mut()
-                .zip(&items[*member].vector)
-                .for_each(|(total, part)| *total += part);
+            sum.iter_mut().zip(&items[*member].vector).for_each(|(total, part)| *total += part);
         }
         let far = members
             .iter()
@@ -175,10 +156,7 @@ fn without_outliers(items: &[Item], mut members: Vec<usize>, threshold: f32) -> 
 
 /// NaN is below everything.
 fn is_below(similarity: f32, threshold: f32) -> bool {
-    !matches!(
-        similarity.partial_cmp(&threshold),
-        Some(Ordering::Greater | Ordering::Equal)
-    )
+    !matches!(similarity.partial_cmp(&threshold), Some(Ordering::Greater | Ordering::Equal))
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
@@ -199,10 +177,7 @@ mod tests {
 
     fn item(n: u128, vector: &[f32]) -> Item {
         let norm = dot(vector, vector).sqrt();
-        Item {
-            id: Uuid::from_u128(n),
-            vector: vector.iter().map(|x| x / norm).collect(),
-        }
+        Item { id: Uuid::from_u128(n), vector: vector.iter().map(|x| x / norm).collect() }
     }
 
     /// A unit vector at this angle in degrees.
@@ -227,11 +202,7 @@ mod tests {
     fn sizes_are_kept() {
         let items: Vec<Item> = (0_u8..10).map(|n| at(n.into(), f32::from(n))).collect();
         let near = neighbours(&items, 9, 0.5);
-        assert!(
-            cluster(&items, &near, 0.5, 2, 4)
-                .iter()
-                .all(|members| (2..=4).contains(&members.len()))
-        );
+        assert!(cluster(&items, &near, 0.5, 2, 4).iter().all(|members| (2..=4).contains(&members.len())));
         assert!(cluster(&items, &near, 0.5, 11, 20).is_empty());
         assert!(cluster(&[], &[], 0.5, 1, 4).is_empty());
     }

@@ -70,29 +70,19 @@ impl Engine {
         let episodes = episodes(&mut tx, scope, self.space, BATCH).await?;
         tx.commit().await?;
         for members in clusters_of(&episodes, self.settings.cluster_similarity) {
-            let members: Vec<&Episode> = members
-                .into_iter()
-                .filter_map(|index| episodes.get(index))
-                .collect();
+            let members: Vec<&Episode> =
+                members.into_iter().filter_map(|index| episodes.get(index)).collect();
             let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
             let summary = summary_of(&members);
             if dry_run {
-                answer.clusters.push(ClusterView {
-                    members: ids,
-                    summary,
-                    id: None,
-                });
+                answer.clusters.push(ClusterView { members: ids, summary, id: None });
                 continue;
             }
             match self.derive(call, scope, &members, &summary).await? {
                 Some(id) => {
                     answer.created.push(id);
                     answer.superseded.extend(&ids);
-                    answer.clusters.push(ClusterView {
-                        members: ids,
-                        summary,
-                        id: Some(id),
-                    });
+                    answer.clusters.push(ClusterView { members: ids, summary, id: Some(id) });
                 }
                 None => answer.skipped.push(SkippedCluster {
                     members: ids,
@@ -132,9 +122,7 @@ impl Engine {
             memory::supersede(&mut tx, scope, &ids, fact.id, "consolidated", fact.created_at).await?;
         let content_hash = text::content_hash(summary);
         if superseded != ids.len() as u64
-            || memory::active_with_hash(&mut tx, scope, &content_hash)
-                .await?
-                .is_some()
+            || memory::active_with_hash(&mut tx, scope, &content_hash).await?.is_some()
         {
             return Ok(None);
         }
@@ -154,13 +142,8 @@ impl Engine {
 }
 
 fn clusters_of(episodes: &[Episode], similarity: f32) -> Vec<Vec<usize>> {
-    let items: Vec<Item> = episodes
-        .iter()
-        .map(|episode| Item {
-            id: episode.id,
-            vector: episode.vector.clone(),
-        })
-        .collect();
+    let items: Vec<Item> =
+        episodes.iter().map(|episode| Item { id: episode.id, vector: episode.vector.clone() }).collect();
     let near = neighbours(&items, NEAREST, similarity);
     cluster(&items, &near, similarity, CLUSTER_MIN, CLUSTER_MAX)
 }
@@ -168,30 +151,16 @@ fn clusters_of(episodes: &[Episode], similarity: f32) -> Vec<Vec<usize>> {
 /// The most central sentences of the members, in the members' order.
 fn summary_of(members: &[&Episode]) -> String {
     let centrality = |at: &Episode| -> f32 {
-        members
-            .iter()
-            .map(|other| {
-                at.vector
-                    .iter()
-                    .zip(&other.vector)
-                    .map(|(a, b)| a * b)
-                    .sum::<f32>()
-            })
-            .sum()
+        members.iter().map(|other| at.vector.iter().zip(&other.vector).map(|(a, b)| a * b).sum::<f32>()).sum()
     };
-    let texts: Vec<(&str, f32)> = members
-        .iter()
-        .map(|member| (member.content.as_str(), centrality(member)))
-        .collect();
+    let texts: Vec<(&str, f32)> =
+        members.iter().map(|member| (member.content.as_str(), centrality(member))).collect();
     summarise(&texts, SUMMARY_MAX_CHARS)
 }
 
 /// A fact is as sure as its surest member and happened when its last one did; metadata keeps the whole span.
 fn fact_of(id: Uuid, members: &[&Episode], summary: &str, now: DateTime<Utc>) -> Memory {
-    let mut tags: Vec<String> = members
-        .iter()
-        .flat_map(|member| member.tags.iter().cloned())
-        .collect();
+    let mut tags: Vec<String> = members.iter().flat_map(|member| member.tags.iter().cloned()).collect();
     tags.sort_unstable();
     tags.dedup();
     let first = members.iter().map(|member| member.happened_at).min();
@@ -204,15 +173,9 @@ fn fact_of(id: Uuid, members: &[&Episode], summary: &str, now: DateTime<Utc>) ->
         tags,
         source: None,
         actor: None,
-        metadata: span
-            .into_iter()
-            .filter_map(|(name, at)| Some((name.to_owned(), json!(at?))))
-            .collect(),
+        metadata: span.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect(),
         confidence: members.iter().map(|member| member.confidence).fold(0.0, f32::max),
-        support: members
-            .iter()
-            .map(|member| member.support)
-            .fold(0, i32::saturating_add),
+        support: members.iter().map(|member| member.support).fold(0, i32::saturating_add),
         created_at: now,
         occurred_at: last,
         valid_from: now,
@@ -225,9 +188,6 @@ fn fact_of(id: Uuid, members: &[&Episode], summary: &str, now: DateTime<Utc>) ->
 
 impl From<crate::provider::embed::EmbedError> for Error {
     fn from(error: crate::provider::embed::EmbedError) -> Self {
-        Self::Unavailable {
-            part: "embedder",
-            source: anyhow::Error::new(error),
-        }
+        Self::Unavailable { part: "embedder", source: anyhow::Error::new(error) }
     }
 }

@@ -68,25 +68,15 @@ impl Engine {
                 episodic: of_tier(Tier::Episodic),
                 semantic: of_tier(Tier::Semantic),
             },
-            ids: working
-                .iter()
-                .map(|memory| memory.id)
-                .chain(ids.iter().copied())
-                .take(NAMED)
-                .collect(),
+            ids: working.iter().map(|memory| memory.id).chain(ids.iter().copied()).take(NAMED).collect(),
             retracted,
             dry_run,
         };
         if dry_run {
-            self.journal
-                .audit(call.audit("ok", selection.id, detail(&answer, selection.erase)));
+            self.journal.audit(call.audit("ok", selection.id, detail(&answer, selection.erase)));
             return Ok(answer);
         }
-        let how = Forgetting {
-            by: &call.subject,
-            at: call.at,
-            erase: selection.erase,
-        };
+        let how = Forgetting { by: &call.subject, at: call.at, erase: selection.erase };
         if !answer.retracted.is_empty() {
             reactivate_originals(&mut tx, scope, &answer.retracted, &ids).await?;
         }
@@ -100,11 +90,7 @@ impl Engine {
             answer.forgotten.working =
                 self.working.remove_within(&mut tx, scope, &working).await?.len() as u64;
         }
-        audit::append(
-            tx.conn(),
-            &[call.audit("ok", selection.id, detail(&answer, selection.erase))],
-        )
-        .await?;
+        audit::append(tx.conn(), &[call.audit("ok", selection.id, detail(&answer, selection.erase))]).await?;
         tx.commit().await?;
         Ok(answer)
     }
@@ -152,11 +138,7 @@ fn detail(answer: &ForgetAnswer, erase: bool) -> serde_json::Value {
 
 fn check_forget(args: ForgetArgs) -> Result<Selection> {
     let tags = check_tags(args.tags)?;
-    let id = args
-        .memory_id
-        .as_deref()
-        .map(|id| parse_id("memory_id", id))
-        .transpose()?;
+    let id = args.memory_id.as_deref().map(|id| parse_id("memory_id", id)).transpose()?;
     let selects = id.is_some() || args.tier.is_some() || !tags.is_empty();
     if !selects && !args.all {
         return Err(Error::invalid(
@@ -174,11 +156,7 @@ fn check_forget(args: ForgetArgs) -> Result<Selection> {
     }
     let durable = match args.tier {
         Some(Tier::Working) => None,
-        tier => Some(Selector {
-            id,
-            tier: tier.map(Tier::as_str),
-            tags: tags.clone(),
-        }),
+        tier => Some(Selector { id, tier: tier.map(Tier::as_str), tags: tags.clone() }),
     };
     Ok(Selection {
         durable,

@@ -39,10 +39,7 @@ pub fn difference(old: &str, new: &str) -> Difference {
     let mut values = BTreeSet::new();
     let found = [
         numbers(&old, &new),
-        sides(
-            old.dates.difference(&new.dates).count(),
-            new.dates.difference(&old.dates).count(),
-        ),
+        sides(old.dates.difference(&new.dates).count(), new.dates.difference(&old.dates).count()),
         identifiers(&old, &new, &mut values),
         quotes(&old, &new, &mut values),
         negations(&old, &new),
@@ -165,11 +162,7 @@ fn opens_differently(old: &Facts, new: &Facts) -> bool {
 }
 
 fn only_names<'a>(names: &'a BTreeSet<String>, other: &Facts) -> Vec<&'a str> {
-    names
-        .iter()
-        .map(String::as_str)
-        .filter(|name| !other.has_stem(name))
-        .collect()
+    names.iter().map(String::as_str).filter(|name| !other.has_stem(name)).collect()
 }
 
 /// Words of a closed list of which only one holds at a time, one on each side.
@@ -183,12 +176,7 @@ fn opposites(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Differe
     };
     let stems = [text::stem(a), text::stem(b)];
     let is_value = |word: &&str| stems.contains(&text::stem(word));
-    values.extend(
-        old.content()
-            .chain(new.content())
-            .filter(is_value)
-            .map(str::to_owned),
-    );
+    values.extend(old.content().chain(new.content()).filter(is_value).map(str::to_owned));
     Difference::Replacement
 }
 
@@ -211,14 +199,8 @@ fn look_alikes(old: &Facts, new: &Facts) -> Difference {
     if only_old.len() > MAX_LOOK_ALIKES || only_new.len() > MAX_LOOK_ALIKES {
         return Difference::None;
     }
-    let alike = only_old
-        .iter()
-        .any(|a| only_new.iter().any(|b| is_look_alike(a, b)));
-    if alike {
-        Difference::Other
-    } else {
-        Difference::None
-    }
+    let alike = only_old.iter().any(|a| only_new.iter().any(|b| is_look_alike(a, b)));
+    if alike { Difference::Other } else { Difference::None }
 }
 
 fn only_content<'a>(facts: &'a Facts, other: &Facts) -> Vec<&'a str> {
@@ -226,31 +208,20 @@ fn only_content<'a>(facts: &'a Facts, other: &Facts) -> Vec<&'a str> {
 }
 
 fn shares_cue(old: &Facts, new: &Facts) -> bool {
-    words::SINGLE_VALUED
-        .iter()
-        .any(|cue| old.has_word(cue) && new.has_stem(cue))
+    words::SINGLE_VALUED.iter().any(|cue| old.has_word(cue) && new.has_stem(cue))
 }
 
 /// One letter changed, missing, added or swapped; British and American spellings are the same word.
 fn is_look_alike(a: &str, b: &str) -> bool {
-    let american = |word: &str| {
-        word.replace("our", "or")
-            .replace("is", "iz")
-            .replace("ys", "yz")
-            .replace("ll", "l")
-    };
+    let american =
+        |word: &str| word.replace("our", "or").replace("is", "iz").replace("ys", "yz").replace("ll", "l");
     if a.len().min(b.len()) < 3 || american(a) == american(b) {
         return false;
     }
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let start = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[start..], &b[start..]);
-    let end = a
-        .iter()
-        .rev()
-        .zip(b.iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
     match (&a[..a.len() - end], &b[..b.len() - end]) {
         ([_], [_] | []) | ([], [_]) => true,
         ([a1, a2], [b1, b2]) => a1 == b2 && a2 == b1,
@@ -265,10 +236,7 @@ pub(super) fn jaccard<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> f32 {
     if all == 0 { 1.0 } else { ratio(common, all) }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts of words in one text are far below 2^24"
-)]
+#[expect(clippy::cast_precision_loss, reason = "counts of words in one text are far below 2^24")]
 fn ratio(part: usize, whole: usize) -> f32 {
     part as f32 / whole as f32
 }

@@ -26,11 +26,7 @@ const BACKLOG: usize = 20_000;
 #[derive(Debug)]
 enum Entry {
     Audit(AuditRow),
-    Recalled {
-        scope: ScopeId,
-        ids: Vec<Uuid>,
-        at: DateTime<Utc>,
-    },
+    Recalled { scope: ScopeId, ids: Vec<Uuid>, at: DateTime<Utc> },
     Flush(oneshot::Sender<()>),
 }
 
@@ -84,10 +80,8 @@ impl Batch {
             Entry::Audit(row) => self.audit.push(row),
             Entry::Recalled { scope, ids, at } => {
                 for id in ids {
-                    let recalls = self.recalls.entry((scope, id)).or_insert(Recalls {
-                        count: 0,
-                        last_at: at,
-                    });
+                    let recalls =
+                        self.recalls.entry((scope, id)).or_insert(Recalls { count: 0, last_at: at });
                     recalls.count += 1;
                     recalls.last_at = recalls.last_at.max(at);
                 }

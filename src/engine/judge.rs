@@ -32,10 +32,7 @@ pub enum ConflictRule {
 /// hiding a memory that still holds is worse than keeping one twice. Symmetric in the two texts.
 #[must_use]
 pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> Verdict {
-    let (may_repeat, may_conflict) = (
-        similarity >= thresholds.duplicate,
-        similarity >= thresholds.conflict,
-    );
+    let (may_repeat, may_conflict) = (similarity >= thresholds.duplicate, similarity >= thresholds.conflict);
     if !(may_repeat || may_conflict) || guard::is_containment(old, new) {
         return Verdict::Distinct;
     }
@@ -53,10 +50,7 @@ mod tests {
 
     use super::*;
 
-    const THRESHOLDS: Thresholds = Thresholds {
-        duplicate: 0.95,
-        conflict: 0.8,
-    };
+    const THRESHOLDS: Thresholds = Thresholds { duplicate: 0.95, conflict: 0.8 };
 
     fn guarded(similarity: f32, old: &str, new: &str) -> Verdict {
         judge(ConflictRule::Guarded, THRESHOLDS, similarity, old, new)
@@ -71,68 +65,34 @@ mod tests {
         assert_eq!(guarded(0.95, "I like tea", "I like the tea"), Verdict::Duplicate);
         assert_eq!(guarded(0.949, "I like tea", "I like the tea"), Verdict::Distinct);
         assert_eq!(guarded(f32::NAN, "I like tea", "I like tea"), Verdict::Distinct);
-        assert_eq!(
-            by_similarity(f32::NAN, "I like tea", "I like tea"),
-            Verdict::Distinct
-        );
+        assert_eq!(by_similarity(f32::NAN, "I like tea", "I like tea"), Verdict::Distinct);
     }
 
     #[test]
     fn a_replaced_value_conflicts_however_similar() {
         for similarity in [0.8, 0.99, 1.0] {
-            assert_eq!(
-                guarded(similarity, "The port is 8080", "The port is 8081"),
-                Verdict::Conflict
-            );
-            assert_eq!(
-                guarded(similarity, "My name is liguoyu", "My name is liguosong"),
-                Verdict::Conflict
-            );
+            assert_eq!(guarded(similarity, "The port is 8080", "The port is 8081"), Verdict::Conflict);
+            assert_eq!(guarded(similarity, "My name is liguoyu", "My name is liguosong"), Verdict::Conflict);
         }
-        assert_eq!(
-            guarded(0.79, "The port is 8080", "The port is 8081"),
-            Verdict::Distinct
-        );
+        assert_eq!(guarded(0.79, "The port is 8080", "The port is 8081"), Verdict::Distinct);
     }
 
     #[test]
     fn additions_are_distinct() {
+        assert_eq!(guarded(0.9, "I like tea", "I like tea but prefer coffee"), Verdict::Distinct);
+        assert_eq!(guarded(0.99, "I like tea", "I like tea but prefer coffee"), Verdict::Distinct);
+        assert_eq!(guarded(0.99, "I like tea", "I like tea but no sugar"), Verdict::Distinct);
         assert_eq!(
-            guarded(0.9, "I like tea", "I like tea but prefer coffee"),
-            Verdict::Distinct
-        );
-        assert_eq!(
-            guarded(0.99, "I like tea", "I like tea but prefer coffee"),
-            Verdict::Distinct
-        );
-        assert_eq!(
-            guarded(0.99, "I like tea", "I like tea but no sugar"),
-            Verdict::Distinct
-        );
-        assert_eq!(
-            guarded(
-                0.9,
-                "The dog is called Rex",
-                "The dog is called Rex and is 5 years old"
-            ),
+            guarded(0.9, "The dog is called Rex", "The dog is called Rex and is 5 years old"),
             Verdict::Distinct
         );
     }
 
     #[test]
     fn the_rule_by_similarity_supersedes_all_that_is_near() {
-        assert_eq!(
-            by_similarity(0.85, "I like tea", "I like the coffee"),
-            Verdict::Conflict
-        );
-        assert_eq!(
-            by_similarity(0.97, "The port is 8080", "The port is 8081"),
-            Verdict::Conflict
-        );
-        assert_eq!(
-            by_similarity(0.97, "I like tea", "i like TEA"),
-            Verdict::Duplicate
-        );
+        assert_eq!(by_similarity(0.85, "I like tea", "I like the coffee"), Verdict::Conflict);
+        assert_eq!(by_similarity(0.97, "The port is 8080", "The port is 8081"), Verdict::Conflict);
+        assert_eq!(by_similarity(0.97, "I like tea", "i like TEA"), Verdict::Duplicate);
     }
 
     proptest! {

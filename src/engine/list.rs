@@ -44,18 +44,12 @@ impl Engine {
     /// # Errors
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` with the field; `unavailable`.
     pub async fn list(&self, caller: &Caller, args: ListArgs) -> Result<ListAnswer> {
-        let call = self.authorise(
-            caller,
-            "list_memories",
-            Action::Read,
-            args.scope.as_deref(),
-            args.actor.clone(),
-        )?;
+        let call =
+            self.authorise(caller, "list_memories", Action::Read, args.scope.as_deref(), args.actor.clone())?;
         let result = async { self.list_page(&call, &check_list(args)?).await }.await;
         match &result {
             Ok(answer) => {
-                self.journal
-                    .audit(call.audit("ok", None, json!({ "returned": answer.memories.len() })));
+                self.journal.audit(call.audit("ok", None, json!({ "returned": answer.memories.len() })));
             }
             Err(_) => self.audit_failure(&call, &result),
         }
@@ -67,10 +61,7 @@ impl Engine {
             return if listing.page.id.is_some() {
                 Err(Error::NotFound)
             } else {
-                Ok(ListAnswer {
-                    memories: Vec::new(),
-                    next_cursor: None,
-                })
+                Ok(ListAnswer { memories: Vec::new(), next_cursor: None })
             };
         };
         let mut memories = Vec::new();
@@ -96,10 +87,7 @@ impl Engine {
             Some(last) if more => Some(encode(last, listing.page.ascending)?),
             _ => None,
         };
-        Ok(ListAnswer {
-            memories,
-            next_cursor,
-        })
+        Ok(ListAnswer { memories, next_cursor })
     }
 
     /// One memory more than the page holds, to know whether there is a next one.
@@ -126,26 +114,13 @@ fn is_listed(memory: &Memory, page: &Page) -> bool {
     let key = (memory.created_at, memory.id);
     tags && page.status == ListStatus::Active
         && page.id.is_none_or(|id| memory.id == id)
-        && page
-            .source
-            .as_ref()
-            .is_none_or(|source| memory.source.as_ref() == Some(source))
-        && page
-            .after
-            .is_none_or(|after| if page.ascending { key > after } else { key < after })
+        && page.source.as_ref().is_none_or(|source| memory.source.as_ref() == Some(source))
+        && page.after.is_none_or(|after| if page.ascending { key > after } else { key < after })
 }
 
 fn encode(last: &MemoryView, ascending: bool) -> Result<String> {
-    let order = if ascending {
-        ListOrder::Oldest
-    } else {
-        ListOrder::Newest
-    };
-    let cursor = Cursor {
-        at: last.created_at,
-        id: last.id,
-        order,
-    };
+    let order = if ascending { ListOrder::Oldest } else { ListOrder::Newest };
+    let cursor = Cursor { at: last.created_at, id: last.id, order };
     let json = serde_json::to_vec(&cursor).map_err(|error| Error::Internal(error.into()))?;
     Ok(URL_SAFE_NO_PAD.encode(json))
 }
@@ -169,18 +144,10 @@ fn decode(cursor: &str, order: ListOrder) -> Result<(DateTime<Utc>, Uuid)> {
 fn check_list(args: ListArgs) -> Result<Listing> {
     let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Error::invalid(
-            "limit",
-            format!("limit is {limit}"),
-            "From 1 to 100.",
-        ));
+        return Err(Error::invalid("limit", format!("limit is {limit}"), "From 1 to 100."));
     }
     let order = args.order.unwrap_or_default();
-    let id = args
-        .memory_id
-        .as_deref()
-        .map(|id| parse_id("memory_id", id))
-        .transpose()?;
+    let id = args.memory_id.as_deref().map(|id| parse_id("memory_id", id)).transpose()?;
     Ok(Listing {
         working: args.tier == Some(Tier::Working) || (id.is_some() && args.tier.is_none()),
         durable: args.tier != Some(Tier::Working),
@@ -193,11 +160,7 @@ fn check_list(args: ListArgs) -> Result<Listing> {
             source: check_label("source", args.source)?,
             status: args.status.unwrap_or_default(),
             ascending: order == ListOrder::Oldest,
-            after: args
-                .cursor
-                .as_deref()
-                .map(|cursor| decode(cursor, order))
-                .transpose()?,
+            after: args.cursor.as_deref().map(|cursor| decode(cursor, order)).transpose()?,
             limit: i64::from(limit) + 1,
         },
     })

@@ -57,8 +57,7 @@ impl Engine {
         }
         let texts: Vec<String> = pending.iter().map(|memory| memory.content.clone()).collect();
         let vectors = self.embedder.embed(&texts).await;
-        self.embedder_up
-            .store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
+        self.embedder_up.store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
         for (memory, vector) in pending.iter().zip(vectors?) {
             db::embedding::fill(&self.db, self.space, memory.scope, memory.id, &vector).await?;
         }

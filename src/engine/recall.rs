@@ -50,10 +50,7 @@ impl Question {
         };
         tags && valid
             && (self.tiers.is_empty() || self.tiers.contains(&memory.tier))
-            && filter
-                .source
-                .as_ref()
-                .is_none_or(|source| memory.source.as_ref() == Some(source))
+            && filter.source.as_ref().is_none_or(|source| memory.source.as_ref() == Some(source))
             && filter.occurred_after.is_none_or(|after| happened >= after)
             && filter.occurred_before.is_none_or(|before| happened < before)
     }
@@ -93,13 +90,8 @@ impl Engine {
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` with the field; `unavailable` when the database
     /// is down. Other parts that are down are named in `degraded`.
     pub async fn recall(&self, caller: &Caller, args: RecallArgs) -> Result<RecallAnswer> {
-        let call = self.authorise(
-            caller,
-            "recall_memory",
-            Action::Read,
-            args.scope.as_deref(),
-            args.actor.clone(),
-        )?;
+        let call =
+            self.authorise(caller, "recall_memory", Action::Read, args.scope.as_deref(), args.actor.clone())?;
         let result = async { self.answer(&call, &check_recall(args)?).await }.await;
         match &result {
             Ok(answer) => {
@@ -114,18 +106,10 @@ impl Engine {
     async fn answer(&self, call: &Call, question: &Question) -> Result<RecallAnswer> {
         let mut degraded = Vec::new();
         let Some(scope) = self.scope_id(&call.scope).await? else {
-            return Ok(RecallAnswer {
-                memories: Vec::new(),
-                degraded,
-                left_out: None,
-            });
+            return Ok(RecallAnswer { memories: Vec::new(), degraded, left_out: None });
         };
         let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
-        let vector = if durable {
-            self.embed(&question.query).await
-        } else {
-            None
-        };
+        let vector = if durable { self.embed(&question.query).await } else { None };
         if durable && vector.is_none() {
             degraded.push("embedder".to_owned());
         }
@@ -144,12 +128,8 @@ impl Engine {
         let pool = self.gather(scope, question, vector.as_deref(), working).await?;
         let ranked = self.rank(&pool, call.at);
         let answer = choose(question, pool, &ranked, degraded);
-        let recalled = answer
-            .memories
-            .iter()
-            .filter(|hit| hit.memory.tier != Tier::Working);
-        self.journal
-            .recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
+        let recalled = answer.memories.iter().filter(|hit| hit.memory.tier != Tier::Working);
+        self.journal.recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
         Ok(answer)
     }
 
@@ -185,10 +165,8 @@ impl Engine {
             let ids: Vec<Uuid> = pool.signals.keys().copied().collect();
             let stored = fetch(&mut tx, scope, &ids).await?;
             let related = lend_to_facts(&mut pool, stored, question);
-            let related: Vec<Uuid> = related
-                .into_iter()
-                .filter(|id| !pool.durable.contains_key(id))
-                .collect();
+            let related: Vec<Uuid> =
+                related.into_iter().filter(|id| !pool.durable.contains_key(id)).collect();
             if !related.is_empty() {
                 for stored in fetch(&mut tx, scope, &related).await? {
                     pool.durable.insert(stored.memory.id, stored);
@@ -234,11 +212,7 @@ impl Engine {
             }
         });
         let candidates: Vec<Candidate> = durable.chain(working).collect();
-        rank(
-            &candidates,
-            &self.settings.weights,
-            self.settings.recency_half_life_days,
-        )
+        rank(&candidates, &self.settings.weights, self.settings.recency_half_life_days)
     }
 }
 
@@ -251,11 +225,7 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
         ));
     }
     if args.query.contains('\0') {
-        return Err(Error::invalid(
-            "query",
-            "query has a NUL character",
-            "Send plain text.",
-        ));
+        return Err(Error::invalid("query", "query has a NUL character", "Send plain text."));
     }
     let k = args.k.unwrap_or(DEFAULT_K);
     if !(1..=MAX_K).contains(&k) {
@@ -263,11 +233,7 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
     }
     let min_score = args.min_score.unwrap_or(0.0);
     if !(0.0..=1.0).contains(&min_score) {
-        return Err(Error::invalid(
-            "min_score",
-            "min_score is out of range",
-            "From 0 to 1.",
-        ));
+        return Err(Error::invalid("min_score", "min_score is out of range", "From 0 to 1."));
     }
     if args.max_chars == Some(0) {
         return Err(Error::invalid("max_chars", "max_chars is 0", "At least 1."));
@@ -324,24 +290,15 @@ fn score_working(
 ) {
     let documents = u64::try_from(size.memories).unwrap_or(0) + working.len() as u64;
     let rarity = |term: &str| {
-        let df = known
-            .iter()
-            .find(|(known, _)| known == term)
-            .map_or(0, |(_, df)| *df);
+        let df = known.iter().find(|(known, _)| known == term).map_or(0, |(_, df)| *df);
         idf(documents, u64::try_from(df).unwrap_or(0))
     };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "an average length is far below 2^24"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "an average length is far below 2^24")]
     let average = size.average_tokens as f32;
     for memory in working {
         let analysis = text::analyse(&memory.content);
         let postings = analysis.terms.iter().filter(|(term, _)| terms.contains(term));
-        let postings = postings.map(|(term, tf)| Posting {
-            tf: *tf,
-            idf: rarity(term),
-        });
+        let postings = postings.map(|(term, tf)| Posting { tf: *tf, idf: rarity(term) });
         let score = Bm25::default().score(postings, analysis.tokens, average);
         if score > 0.0 {
             pool.signals.entry(memory.id).or_default().lexical = Some(score);
@@ -355,19 +312,13 @@ fn choose(question: &Question, mut pool: Pool, ranked: &[Scored], degraded: Vec<
     let enough = ranked.iter().filter(|scored| scored.score >= question.min_score);
     let texts = enough.clone().filter_map(|scored| {
         let durable = pool.durable.get(&scored.id).map(|stored| &stored.memory);
-        durable
-            .or_else(|| pool.working.get(&scored.id))
-            .map(|memory| (scored.id, memory.content.as_str()))
+        durable.or_else(|| pool.working.get(&scored.id)).map(|memory| (scored.id, memory.content.as_str()))
     });
     // Only as many as could be returned are compared with each other: two of three may be near-identical.
-    let kept: HashSet<Uuid> = collapse_near_identical(texts.take(question.k.saturating_mul(3)))
-        .into_iter()
-        .collect();
-    let chosen: Vec<Scored> = enough
-        .filter(|scored| kept.contains(&scored.id))
-        .take(question.k)
-        .copied()
-        .collect();
+    let kept: HashSet<Uuid> =
+        collapse_near_identical(texts.take(question.k.saturating_mul(3))).into_iter().collect();
+    let chosen: Vec<Scored> =
+        enough.filter(|scored| kept.contains(&scored.id)).take(question.k).copied().collect();
     let (found, mut room) = (chosen.len(), question.max_chars.unwrap_or(usize::MAX));
     let mut memories = Vec::with_capacity(found);
     for scored in chosen {
@@ -391,19 +342,10 @@ fn choose(question: &Question, mut pool: Pool, ranked: &[Scored], degraded: Vec<
             },
         });
     }
-    let left_out = u32::try_from(found - memories.len())
-        .ok()
-        .filter(|left_out| *left_out > 0);
-    RecallAnswer {
-        memories,
-        degraded,
-        left_out,
-    }
+    let left_out = u32::try_from(found - memories.len()).ok().filter(|left_out| *left_out > 0);
+    RecallAnswer { memories, degraded, left_out }
 }
 
 fn take_view(pool: &mut Pool, id: Uuid) -> Option<MemoryView> {
-    pool.durable
-        .remove(&id)
-        .map(view)
-        .or_else(|| pool.working.remove(&id).map(view_of))
+    pool.durable.remove(&id).map(view).or_else(|| pool.working.remove(&id).map(view_of))
 }

@@ -42,14 +42,7 @@ pub struct Weights {
 impl Default for Weights {
     /// Measured on `LoCoMo`; the last three together stay at .1, beyond which recall of the past suffers.
     fn default() -> Self {
-        Self {
-            vector: 0.5,
-            lexical: 0.5,
-            neighbour: 0.4,
-            recency: 0.04,
-            frequency: 0.03,
-            confidence: 0.03,
-        }
+        Self { vector: 0.5, lexical: 0.5, neighbour: 0.4, recency: 0.04, frequency: 0.03, confidence: 0.03 }
     }
 }
 
@@ -116,12 +109,8 @@ pub struct Scored {
 #[must_use]
 pub fn rank(candidates: &[Candidate], weights: &Weights, half_life_days: f64) -> Vec<Scored> {
     let weights = weights.sane().for_arms(
-        candidates
-            .iter()
-            .any(|candidate| finite(candidate.vector).is_some()),
-        candidates
-            .iter()
-            .any(|candidate| finite(candidate.lexical).is_some()),
+        candidates.iter().any(|candidate| finite(candidate.vector).is_some()),
+        candidates.iter().any(|candidate| finite(candidate.lexical).is_some()),
     );
     let total = weights.total();
     if total <= 0.0 {
@@ -138,16 +127,7 @@ pub fn rank(candidates: &[Candidate], weights: &Weights, half_life_days: f64) ->
     let most = weights.vector + weights.lexical;
     let fused: HashMap<Uuid, f32> = candidates
         .iter()
-        .map(|candidate| {
-            (
-                candidate.id,
-                if most > 0.0 {
-                    own(candidate).sum() / most
-                } else {
-                    0.0
-                },
-            )
-        })
+        .map(|candidate| (candidate.id, if most > 0.0 { own(candidate).sum() / most } else { 0.0 }))
         .collect();
     let lent = |id: Option<Uuid>| id.and_then(|id| fused.get(&id)).copied().unwrap_or_default();
 
@@ -167,14 +147,7 @@ pub fn rank(candidates: &[Candidate], weights: &Weights, half_life_days: f64) ->
                 ..own(candidate)
             };
             let why = why.divided_by(total);
-            Some((
-                Scored {
-                    id: candidate.id,
-                    score: why.sum().min(1.0),
-                    why,
-                },
-                candidate.age_days,
-            ))
+            Some((Scored { id: candidate.id, score: why.sum().min(1.0), why }, candidate.age_days))
         })
         .collect();
     ranked.sort_by(best_first);
@@ -182,10 +155,7 @@ pub fn rank(candidates: &[Candidate], weights: &Weights, half_life_days: f64) ->
 }
 
 fn best_first((a, a_age): &(Scored, f64), (b, b_age): &(Scored, f64)) -> Ordering {
-    b.score
-        .total_cmp(&a.score)
-        .then(a_age.total_cmp(b_age))
-        .then(a.id.cmp(&b.id))
+    b.score.total_cmp(&a.score).then(a_age.total_cmp(b_age)).then(a.id.cmp(&b.id))
 }
 
 impl Weights {
@@ -205,16 +175,8 @@ impl Weights {
     fn for_arms(self, has_vector: bool, has_lexical: bool) -> Self {
         let both = self.vector + self.lexical;
         match (has_vector, has_lexical) {
-            (true, false) => Self {
-                vector: both,
-                lexical: 0.0,
-                ..self
-            },
-            (false, true) => Self {
-                vector: 0.0,
-                lexical: both,
-                ..self
-            },
+            (true, false) => Self { vector: both, lexical: 0.0, ..self },
+            (false, true) => Self { vector: 0.0, lexical: both, ..self },
             _ => self,
         }
     }
@@ -245,14 +207,10 @@ struct MinMax {
 
 impl MinMax {
     fn of(values: impl Iterator<Item = Option<f32>>) -> Self {
-        let start = Self {
-            min: f32::INFINITY,
-            max: f32::NEG_INFINITY,
-        };
-        values.filter_map(finite).fold(start, |range, value| Self {
-            min: range.min.min(value),
-            max: range.max.max(value),
-        })
+        let start = Self { min: f32::INFINITY, max: f32::NEG_INFINITY };
+        values
+            .filter_map(finite)
+            .fold(start, |range, value| Self { min: range.min.min(value), max: range.max.max(value) })
     }
 
     /// The value within the range as 0..=1. Where all are equal there is nothing to tell apart: a positive value
@@ -260,11 +218,7 @@ impl MinMax {
     fn scale(&self, value: Option<f32>) -> f32 {
         let Some(value) = finite(value) else { return 0.0 };
         let range = self.max - self.min;
-        if range > 0.0 {
-            ((value - self.min) / range).clamp(0.0, 1.0)
-        } else {
-            f32::from(value > 0.0)
-        }
+        if range > 0.0 { ((value - self.min) / range).clamp(0.0, 1.0) } else { f32::from(value > 0.0) }
     }
 }
 
@@ -274,11 +228,7 @@ fn recency(age_days: f64, half_life_days: f64) -> f32 {
     if age_days.is_nan() {
         return 0.0;
     }
-    if half_life_days > 0.0 {
-        0.5_f64.powf(age_days.max(0.0) / half_life_days) as f32
-    } else {
-        1.0
-    }
+    if half_life_days > 0.0 { 0.5_f64.powf(age_days.max(0.0) / half_life_days) as f32 } else { 1.0 }
 }
 
 /// `ln(1 + n) / ln(1 + 100)`, at most 1.
@@ -288,11 +238,7 @@ fn frequency(access_count: i64) -> f32 {
 }
 
 fn unit(value: f32) -> f32 {
-    if value.is_nan() {
-        0.0
-    } else {
-        value.clamp(0.0, 1.0)
-    }
+    if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
 }
 
 fn finite(value: Option<f32>) -> Option<f32> {

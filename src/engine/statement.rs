@@ -46,11 +46,7 @@ impl Statement {
                 Ok::<_, Error>((key, Sha256::digest(body).into()))
             })
             .transpose()?;
-        let replaces = args
-            .replaces
-            .as_deref()
-            .map(|id| parse_id("replaces", id))
-            .transpose()?;
+        let replaces = args.replaces.as_deref().map(|id| parse_id("replaces", id)).transpose()?;
         if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
             return Err(Error::invalid(
                 "replaces",
@@ -88,26 +84,15 @@ fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
     if (1..=9999).contains(&at.year()) {
         return Ok(at);
     }
-    Err(Error::invalid(
-        "occurred_at",
-        "occurred_at is out of range",
-        "A time between the years 1 and 9999.",
-    ))
+    Err(Error::invalid("occurred_at", "occurred_at is out of range", "A time between the years 1 and 9999."))
 }
 
-fn check_metadata(
-    metadata: BTreeMap<String, Value>,
-) -> Result<BTreeMap<String, Value>> {
+fn check_metadata(metadata: BTreeMap<String, Value>) -> Result<BTreeMap<String, Value>> {
     let hint = "A JSON object of up to 16 KiB without NUL characters.";
-    if metadata
-        .iter()
-        .any(|(key, value)| key.contains('\0') || has_nul(value))
-    {
+    if metadata.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
         return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
     }
-    let bytes = serde_json::to_vec(&metadata)
-        .map_err(|error| Error::Internal(error.into()))?
-        .len();
+    let bytes = serde_json::to_vec(&metadata).map_err(|error| Error::Internal(error.into()))?.len();
     if bytes > METADATA_MAX_BYTES {
         return Err(Error::LimitExceeded {
             field: Some("metadata".to_owned()),
@@ -121,9 +106,7 @@ fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
         Value::Array(items) => items.iter().any(has_nul),
-        Value::Object(fields) => fields
-            .iter()
-            .any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

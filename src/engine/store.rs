@@ -42,13 +42,8 @@ impl Engine {
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` and `limit_exceeded` with the field;
     /// `not_found` and `conflict` for `replaces`; `idempotency_mismatch`; `unavailable`. Nothing is stored then.
     pub async fn store(&self, caller: &Caller, args: StoreArgs) -> Result<StoreAnswer> {
-        let call = self.authorise(
-            caller,
-            "store_memory",
-            Action::Write,
-            args.scope.as_deref(),
-            args.actor.clone(),
-        )?;
+        let call =
+            self.authorise(caller, "store_memory", Action::Write, args.scope.as_deref(), args.actor.clone())?;
         let result = async {
             let statement = Statement::check(args, &self.settings)?;
             match statement.ttl {
@@ -82,17 +77,10 @@ impl Engine {
         };
         let put = self.working.put(scope, new, ttl, call.at).await?;
         let answer = StoreAnswer {
-            outcome: if put.refreshed {
-                StoreOutcome::Duplicate
-            } else {
-                StoreOutcome::Stored
-            },
+            outcome: if put.refreshed { StoreOutcome::Duplicate } else { StoreOutcome::Stored },
             id: put.id,
             tier: Tier::Working,
-            duplicate_of: put.refreshed.then_some(Likeness {
-                id: put.id,
-                similarity: 1.0,
-            }),
+            duplicate_of: put.refreshed.then_some(Likeness { id: put.id, similarity: 1.0 }),
             supersedes: Vec::new(),
             conflicts_with: Vec::new(),
             support: put.support,
@@ -119,15 +107,10 @@ impl Engine {
             Some(id) => Some(replaceable(&mut tx, scope, id).await?),
             None => None,
         };
-        let judgement = self
-            .judge_statement(&mut tx, scope, &statement, vector.as_deref())
-            .await?;
+        let judgement = self.judge_statement(&mut tx, scope, &statement, vector.as_deref()).await?;
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => {
-                self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref())
-                    .await?
-            }
+            None => self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref()).await?,
         };
         let source_of_truth = answer.id;
         let mut superseded: Vec<Likeness> = Vec::new();
@@ -150,16 +133,8 @@ impl Engine {
             ConflictPolicy::Flag => {
                 for old in contradicts {
                     let id = self.clock.new_id();
-                    memory::flag(
-                        &mut tx,
-                        scope,
-                        id,
-                        source_of_truth,
-                        old.id,
-                        old.similarity,
-                        call.at,
-                    )
-                    .await?;
+                    memory::flag(&mut tx, scope, id, source_of_truth, old.id, old.similarity, call.at)
+                        .await?;
                     answer.conflicts_with.push(old);
                 }
             }
@@ -199,21 +174,14 @@ impl Engine {
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
             let duplicate_of = Some(Likeness { id, similarity: 1.0 });
-            return Ok(Judgement {
-                duplicate_of,
-                ..Judgement::default()
-            });
+            return Ok(Judgement { duplicate_of, ..Judgement::default() });
         }
         let Some(vector) = vector else {
             return Ok(Judgement::default());
         };
         let size = size(tx, scope).await?;
         let hits = by_meaning(tx, scope, self.space, vector, size, &Filter::default(), JUDGED).await?;
-        let least = self
-            .settings
-            .thresholds
-            .duplicate
-            .min(self.settings.thresholds.conflict);
+        let least = self.settings.thresholds.duplicate.min(self.settings.thresholds.conflict);
         let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
         if near.is_empty() {
             return Ok(Judgement::default());
@@ -226,17 +194,8 @@ impl Engine {
                 continue;
             };
             let (rule, thresholds) = (self.settings.conflict_rule, self.settings.thresholds);
-            let likeness = Likeness {
-                id: hit.id,
-                similarity: hit.score,
-            };
-            match judge(
-                rule,
-                thresholds,
-                hit.score,
-                &old.memory.content,
-                &statement.content,
-            ) {
+            let likeness = Likeness { id: hit.id, similarity: hit.score };
+            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
                     judgement.duplicate_of = Some(likeness);
                 }
@@ -294,11 +253,7 @@ impl Engine {
             conflicts_with: Vec::new(),
             support: memory.support,
             confidence: memory.confidence,
-            embedding: if vector.is_some() {
-                EmbeddingState::Ready
-            } else {
-                EmbeddingState::Pending
-            },
+            embedding: if vector.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
             expires_at: None,
             degraded: Vec::new(),
         })
@@ -325,11 +280,7 @@ impl Engine {
             conflicts_with: Vec::new(),
             support,
             confidence,
-            embedding: if pending {
-                EmbeddingState::Pending
-            } else {
-                EmbeddingState::Ready
-            },
+            embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
             expires_at: None,
             degraded: Vec::new(),
         })
@@ -383,8 +334,5 @@ async fn replaceable(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<Likeness> 
 }
 
 async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory> {
-    memory::fetch(tx, scope, &[id])
-        .await?
-        .pop()
-        .ok_or(Error::NotFound)
+    memory::fetch(tx, scope, &[id]).await?.pop().ok_or(Error::NotFound)
 }

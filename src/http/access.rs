@@ -30,10 +30,7 @@ pub(super) async fn record(State(clock): State<Clock>, mut request: Request, nex
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    let subject = response
-        .extensions()
-        .get::<Subject>()
-        .map(|subject| subject.0.as_str());
+    let subject = response.extensions().get::<Subject>().map(|subject| subject.0.as_str());
     let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(%method, path, status = response.status().as_u16(), duration_ms, subject, request_id = id, "request");
     response
@@ -41,8 +38,6 @@ pub(super) async fn record(State(clock): State<Clock>, mut request: Request, nex
 
 fn sent_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
-    let plain = id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     ((1..=REQUEST_ID_MAX_CHARS).contains(&id.len()) && plain).then(|| id.to_owned())
 }

@@ -40,9 +40,7 @@ pub(super) struct Challenge {
 
 impl Challenge {
     pub(super) fn new(public_url: &Url) -> Self {
-        Self {
-            base: public_url.as_str().trim_end_matches('/').to_owned(),
-        }
+        Self { base: public_url.as_str().trim_end_matches('/').to_owned() }
     }
 
     /// The protected resource's metadata (RFC 9728).
@@ -56,23 +54,16 @@ impl Challenge {
     }
 
     fn header(&self, scope: Action, error: Option<&str>) -> Option<HeaderValue> {
-        let error = error
-            .map(|error| format!("error=\"{error}\", "))
-            .unwrap_or_default();
+        let error = error.map(|error| format!("error=\"{error}\", ")).unwrap_or_default();
         let scope = scope_name(scope);
         let metadata = format!("{}{METADATA_PATH}/mcp", self.base);
-        HeaderValue::from_str(&format!(
-            "Bearer {error}resource_metadata=\"{metadata}\", scope=\"{scope}\""
-        ))
-        .ok()
+        HeaderValue::from_str(&format!("Bearer {error}resource_metadata=\"{metadata}\", scope=\"{scope}\""))
+            .ok()
     }
 
     fn unauthorised(&self, token_sent: bool) -> Response {
-        let message = if token_sent {
-            "the token is unknown or has expired"
-        } else {
-            "a bearer token is needed"
-        };
+        let message =
+            if token_sent { "the token is unknown or has expired" } else { "a bearer token is needed" };
         let hint = "Send the header Authorization: Bearer <token>.";
         let response = refusal(StatusCode::UNAUTHORIZED, "unauthorised", message, hint);
         self.attach(response, Action::Read, token_sent.then_some("invalid_token"))
@@ -110,23 +101,14 @@ pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request
         Bearer::None => return gate.challenge.unauthorised(false),
         Bearer::Ambiguous => return gate.challenge.unauthorised(true),
     };
-    let request_id = request
-        .extensions()
-        .get::<RequestId>()
-        .map(|id| id.0.clone())
-        .unwrap_or_default();
+    let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let Some(caller) = gate.auth.identify(token, request_id, gate.clock.now()) else {
         return gate.challenge.unauthorised(true);
     };
     let subject = Subject(caller.subject.clone());
     let mut response = if let Some(wait) = gate.over_limit(&caller.subject) {
         let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1);
-        rate_limited(
-            &Error::RateLimited {
-                retry_after: Duration::from_secs(seconds),
-            },
-            seconds,
-        )
+        rate_limited(&Error::RateLimited { retry_after: Duration::from_secs(seconds) }, seconds)
     } else {
         request.extensions_mut().insert(caller);
         next.run(request).await

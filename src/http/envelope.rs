@@ -60,9 +60,7 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
             INVALID_REQUEST,
             "send messages by POST; there are no sessions and no standalone stream",
         );
-        response
-            .headers_mut()
-            .insert(header::ALLOW, HeaderValue::from_static("POST"));
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     if !is_json(request.headers()) {
@@ -85,14 +83,9 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
     }
     let reads = reads(&parts.headers);
     if let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) {
-        parts.extensions.insert(Expects {
-            id: id.clone(),
-            reads,
-        });
+        parts.extensions.insert(Expects { id: id.clone(), reads });
     }
-    parts
-        .headers
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let both = HeaderValue::from_static("application/json, text/event-stream");
     parts.headers.insert(header::ACCEPT, both);
     let id = message.get("id").cloned();
@@ -102,16 +95,13 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
 impl Envelope {
     /// Refuses the call of a tool that the token may use nowhere. Where it may, the engine looks at the scope.
     fn refuse(&self, caller: &Caller, message: &Value) -> Option<Response> {
-        let tool = message
-            .pointer("/params/name")
-            .filter(|_| message["method"] == "tools/call");
+        let tool = message.pointer("/params/name").filter(|_| message["method"] == "tools/call");
         let tool = ToolName::parse(tool?.as_str()?)?;
         if caller.may_somewhere(tool.action()) {
             return None;
         }
         let scope = message.pointer("/params/arguments/scope").and_then(Value::as_str);
-        self.engine
-            .deny(caller, tool.as_str(), "action_not_granted", scope);
+        self.engine.deny(caller, tool.as_str(), "action_not_granted", scope);
         Some(self.challenge.insufficient(tool.action()))
     }
 }
@@ -121,13 +111,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return true;
     };
-    let essence = value
-        .to_str()
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let essence = essence.to_ascii_lowercase();
     ["application/json", "text/json", "application/json-rpc"].contains(&essence.as_str())
         || essence.ends_with("+json")
@@ -136,45 +120,25 @@ fn is_json(headers: &HeaderMap) -> bool {
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
     let too_large = || {
         let message = format!("the body is larger than {limit} bytes");
-        Box::new(rpc_error(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            None,
-            INVALID_REQUEST,
-            &message,
-        ))
+        Box::new(rpc_error(StatusCode::PAYLOAD_TOO_LARGE, None, INVALID_REQUEST, &message))
     };
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
         return Err(too_large());
     }
     match tokio::time::timeout(BODY_WAIT, to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error))
-            if error
-                .source()
-                .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) =>
-        {
+        Ok(Err(error)) if error.source().is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) => {
             Err(too_large())
         }
         Ok(Err(_)) => {
             let message = "the body broke off";
-            Err(Box::new(rpc_error(
-                StatusCode::BAD_REQUEST,
-                None,
-                PARSE_ERROR,
-                message,
-            )))
+            Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, None, PARSE_ERROR, message)))
         }
         Err(_) => {
             let message = "the body took too long to arrive";
-            Err(Box::new(rpc_error(
-                StatusCode::REQUEST_TIMEOUT,
-                None,
-                INVALID_REQUEST,
-                message,
-            )))
+            Err(Box::new(rpc_error(StatusCode::REQUEST_TIMEOUT, None, INVALID_REQUEST, message)))
         }
     }
 }
@@ -186,11 +150,7 @@ fn judge(body: &[u8]) -> Result<Value, Box<Response>> {
         return refuse(None, PARSE_ERROR, "the body is not valid JSON");
     };
     if message.is_array() {
-        return refuse(
-            None,
-            INVALID_REQUEST,
-            "batches are not supported; send one message a request",
-        );
+        return refuse(None, INVALID_REQUEST, "batches are not supported; send one message a request");
     }
     let Some(fields) = message.as_object() else {
         return refuse(None, INVALID_REQUEST, "the body is no JSON-RPC message");
@@ -221,18 +181,10 @@ fn judge(body: &[u8]) -> Result<Value, Box<Response>> {
 
 fn reads(headers: &HeaderMap) -> Reads {
     let accepts = |kind: &str| {
-        let values = headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|entry| {
-            entry
-                .split(';')
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .eq_ignore_ascii_case(kind)
-        })
+        let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        values
+            .flat_map(|value| value.split(','))
+            .any(|entry| entry.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind))
     };
     let json = accepts("application/json") || accepts("application/*") || accepts("*/*");
     match (json, accepts("text/event-stream")) {
@@ -244,24 +196,13 @@ fn reads(headers: &HeaderMap) -> Reads {
 
 /// Gives a refusal that rmcp wrote as plain text the shape of the protocol.
 fn speak_json(response: Response, id: Option<Value>) -> Response {
-    let kind = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let plain = kind.is_none_or(|kind| kind.starts_with("text/plain"));
     match response.status() {
         status if status.as_u16() < 400 || !plain => response,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => rpc_error(
-            StatusCode::BAD_REQUEST,
-            id,
-            INVALID_REQUEST,
-            "the message does not fit the protocol",
-        ),
-        status => rpc_error(
-            status,
-            id,
-            INVALID_REQUEST,
-            status.canonical_reason().unwrap_or("refused"),
-        ),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            rpc_error(StatusCode::BAD_REQUEST, id, INVALID_REQUEST, "the message does not fit the protocol")
+        }
+        status => rpc_error(status, id, INVALID_REQUEST, status.canonical_reason().unwrap_or("refused")),
     }
 }

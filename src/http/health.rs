@@ -21,19 +21,9 @@ pub(super) async fn live() -> Json<Value> {
 
 /// Ready exactly while Postgres answers; the other parts only narrow what is served.
 pub(super) async fn ready(State(engine): State<Arc<Engine>>) -> Response {
-    let down = Readiness {
-        postgres: false,
-        working: false,
-        embedder: false,
-    };
-    let parts = tokio::time::timeout(READINESS_WAIT, engine.readiness())
-        .await
-        .unwrap_or(down);
-    let status = if parts.postgres {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let down = Readiness { postgres: false, working: false, embedder: false };
+    let parts = tokio::time::timeout(READINESS_WAIT, engine.readiness()).await.unwrap_or(down);
+    let status = if parts.postgres { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = |up| if up { "ok" } else { "down" };
     let body = json!({
         "status": word(parts.postgres),

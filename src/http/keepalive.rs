@@ -57,23 +57,14 @@ pub(super) async fn keep_alive(State(patience): State<Patience>, request: Reques
 }
 
 fn is_events(response: &Response) -> bool {
-    let kind = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
 fn as_events(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, no-transform"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -115,9 +106,7 @@ impl Late {
 /// The body as one event. What is no JSON, a refusal in plain text for example, becomes a JSON-RPC error.
 async fn event(body: Body, id: &Value) -> Bytes {
     let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let message = serde_json::from_slice::<Value>(&bytes)
-        .ok()
-        .filter(|message| message["jsonrpc"] == "2.0");
+    let message = serde_json::from_slice::<Value>(&bytes).ok().filter(|message| message["jsonrpc"] == "2.0");
     let message = message.unwrap_or_else(|| {
         json!({ "jsonrpc": "2.0", "id": id, "error": { "code": INTERNAL_ERROR, "message": "internal error" } })
     });
@@ -145,10 +134,8 @@ mod tests {
     }
 
     fn slow(dropped: Arc<AtomicBool>, answer: &'static str) -> Router {
-        let patience = Patience {
-            silent_after: Duration::from_secs(3),
-            comment_every: Duration::from_secs(5),
-        };
+        let patience =
+            Patience { silent_after: Duration::from_secs(3), comment_every: Duration::from_secs(5) };
         let call = move || {
             let guard = OnDrop(Arc::clone(&dropped));
             async move {
@@ -157,17 +144,12 @@ mod tests {
                 answer
             }
         };
-        Router::new()
-            .route("/", get(call))
-            .layer(from_fn_with_state(patience, keep_alive))
+        Router::new().route("/", get(call)).layer(from_fn_with_state(patience, keep_alive))
     }
 
     fn request() -> Request {
         let mut request = Request::new(Body::empty());
-        request.extensions_mut().insert(Expects {
-            id: json!(7),
-            reads: Reads::Both,
-        });
+        request.extensions_mut().insert(Expects { id: json!(7), reads: Reads::Both });
         request
     }
 
@@ -186,16 +168,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_late_refusal_in_plain_text_is_an_error_of_the_protocol() {
-        let response = slow(Arc::default(), "gone wrong")
-            .oneshot(request())
-            .await
-            .unwrap();
+        let response = slow(Arc::default(), "gone wrong").oneshot(request()).await.unwrap();
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        assert!(
-            String::from_utf8(body.to_vec())
-                .unwrap()
-                .contains("\"code\":-32603")
-        );
+        assert!(String::from_utf8(body.to_vec()).unwrap().contains("\"code\":-32603"));
     }
 
     #[tokio::test(start_paused = true)]

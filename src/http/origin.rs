@@ -26,10 +26,7 @@ impl Allowed {
     pub(super) fn new(public_url: &Url, hosts: &[String], origins: &[String]) -> Self {
         let own_host = public_url.host_str().unwrap_or_default().to_owned();
         let local = LOOPBACK.contains(&own_host.as_str());
-        let loopback = LOOPBACK
-            .iter()
-            .map(|host| format!("http://{host}:*"))
-            .filter(|_| local);
+        let loopback = LOOPBACK.iter().map(|host| format!("http://{host}:*")).filter(|_| local);
         let port = public_url.port_or_known_default().unwrap_or_default();
         let own_origin = format!("{}://{own_host}:{port}", public_url.scheme());
         Self {
@@ -60,13 +57,10 @@ impl Allowed {
 
     /// A host without a port stands for every port of it.
     fn host(&self, authority: &Authority) -> bool {
-        self.hosts
-            .iter()
-            .filter_map(|allowed| allowed.parse::<Authority>().ok())
-            .any(|allowed| {
-                allowed.host().eq_ignore_ascii_case(authority.host())
-                    && (allowed.port_u16().is_none() || allowed.port_u16() == authority.port_u16())
-            })
+        self.hosts.iter().filter_map(|allowed| allowed.parse::<Authority>().ok()).any(|allowed| {
+            allowed.host().eq_ignore_ascii_case(authority.host())
+                && (allowed.port_u16().is_none() || allowed.port_u16() == authority.port_u16())
+        })
     }
 
     fn origin(&self, origin: &HeaderValue) -> bool {
@@ -74,14 +68,10 @@ impl Allowed {
             return false;
         };
         let origin = with_port(origin);
-        self.origins
-            .iter()
-            .any(|allowed| match allowed.strip_suffix(":*") {
-                Some(start) => origin
-                    .rsplit_once(':')
-                    .is_some_and(|(host, _)| host.eq_ignore_ascii_case(start)),
-                None => allowed.eq_ignore_ascii_case(&origin),
-            })
+        self.origins.iter().any(|allowed| match allowed.strip_suffix(":*") {
+            Some(start) => origin.rsplit_once(':').is_some_and(|(host, _)| host.eq_ignore_ascii_case(start)),
+            None => allowed.eq_ignore_ascii_case(&origin),
+        })
     }
 }
 
@@ -104,26 +94,11 @@ pub(super) async fn check(State(allowed): State<Arc<Allowed>>, request: Request,
     let host = authority(request.headers()).or_else(|| request.uri().authority().cloned());
     if !host.is_some_and(|host| allowed.host(&host)) {
         let hint = "The operator names the hosts in MEMSER_PUBLIC_URL and MEMSER_ALLOWED_HOSTS.";
-        return refusal(
-            StatusCode::FORBIDDEN,
-            "host_not_allowed",
-            "this Host is not allowed",
-            hint,
-        );
+        return refusal(StatusCode::FORBIDDEN, "host_not_allowed", "this Host is not allowed", hint);
     }
-    if request
-        .headers()
-        .get_all(header::ORIGIN)
-        .iter()
-        .any(|origin| !allowed.origin(origin))
-    {
+    if request.headers().get_all(header::ORIGIN).iter().any(|origin| !allowed.origin(origin)) {
         let hint = "The operator names the origins in MEMSER_ALLOWED_ORIGINS.";
-        return refusal(
-            StatusCode::FORBIDDEN,
-            "origin_not_allowed",
-            "this Origin is not allowed",
-            hint,
-        );
+        return refusal(StatusCode::FORBIDDEN, "origin_not_allowed", "this Origin is not allowed", hint);
     }
     next.run(request).await
 }
@@ -135,13 +110,8 @@ fn authority(headers: &HeaderMap) -> Option<Authority> {
 /// CORS for the allowed origins, on refusals too; a preflight is answered here, before any token is asked for.
 pub(super) fn cors(allowed: Arc<Allowed>) -> CorsLayer {
     let predicate = move |origin: &HeaderValue, _: &request::Parts| allowed.origin(origin);
-    let exposed = [
-        "www-authenticate",
-        "mcp-session-id",
-        "x-request-id",
-        "retry-after",
-    ]
-    .map(HeaderName::from_static);
+    let exposed =
+        ["www-authenticate", "mcp-session-id", "x-request-id", "retry-after"].map(HeaderName::from_static);
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(predicate))
         .allow_methods([Method::GET, Method::POST, Method::DELETE, Method::OPTIONS])

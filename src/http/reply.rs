@@ -10,42 +10,24 @@ use crate::error::Error;
 /// A JSON-RPC error with an HTTP status.
 pub(super) fn rpc_error(status: StatusCode, id: Option<Value>, code: i32, message: &str) -> Response {
     let id = id.unwrap_or(Value::Null);
-    (
-        status,
-        Json(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })),
-    )
+    (status, Json(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })))
         .into_response()
 }
 
 /// A refusal outside the protocol, in the shape of the tools' errors.
 pub(super) fn refusal(status: StatusCode, code: &str, message: &str, hint: &str) -> Response {
-    (
-        status,
-        Json(json!({ "error": { "code": code, "message": message, "hint": hint } })),
-    )
-        .into_response()
+    (status, Json(json!({ "error": { "code": code, "message": message, "hint": hint } }))).into_response()
 }
 
 /// 429 with the time to wait.
 pub(super) fn rate_limited(error: &Error, seconds: u64) -> Response {
-    let mut response = refusal(
-        StatusCode::TOO_MANY_REQUESTS,
-        error.code(),
-        &error.to_string(),
-        &error.hint(),
-    );
-    response
-        .headers_mut()
-        .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    let mut response =
+        refusal(StatusCode::TOO_MANY_REQUESTS, error.code(), &error.to_string(), &error.hint());
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
 /// 404 for every path that is not served.
 pub(super) async fn not_found() -> Response {
-    refusal(
-        StatusCode::NOT_FOUND,
-        "not_found",
-        "no such path",
-        "The MCP endpoint is /mcp.",
-    )
+    refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")
 }

@@ -23,36 +23,24 @@ pub(super) fn store(answer: &StoreAnswer) -> String {
             )
         }
         (StoreOutcome::Duplicate, None) => format!("Known already as {}.", answer.id),
-        (StoreOutcome::Superseded, _) => format!(
-            "Stored as {}; supersedes {}.",
-            answer.id,
-            alike(&answer.supersedes)
-        ),
+        (StoreOutcome::Superseded, _) => {
+            format!("Stored as {}; supersedes {}.", answer.id, alike(&answer.supersedes))
+        }
         (StoreOutcome::Flagged, _) => {
-            format!(
-                "Stored as {}; contradicts {}, to be reviewed.",
-                answer.id,
-                alike(&answer.conflicts_with)
-            )
+            format!("Stored as {}; contradicts {}, to be reviewed.", answer.id, alike(&answer.conflicts_with))
         }
         (StoreOutcome::Stored, _) => format!("Stored as {}.", answer.id),
     };
     if let Some(expiry) = answer.expires_at {
-        let _ = write!(
-            text,
-            " Expires {}.",
-            expiry.to_rfc3339_opts(SecondsFormat::Secs, true)
-        );
+        let _ = write!(text, " Expires {}.", expiry.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
     degraded(&mut text, &answer.degraded);
     text
 }
 
 fn alike(others: &[Likeness]) -> String {
-    let others: Vec<String> = others
-        .iter()
-        .map(|other| format!("{} ({:.2} alike)", other.id, other.similarity))
-        .collect();
+    let others: Vec<String> =
+        others.iter().map(|other| format!("{} ({:.2} alike)", other.id, other.similarity)).collect();
     others.join(", ")
 }
 
@@ -99,17 +87,9 @@ fn memory(text: &mut String, number: usize, memory: &MemoryView, score: Option<f
     if let Some(actor) = &memory.actor {
         let _ = write!(text, " · actor {actor:?}");
     }
-    let _ = write!(
-        text,
-        " · stored {}",
-        memory.created_at.to_rfc3339_opts(SecondsFormat::Secs, true)
-    );
+    let _ = write!(text, " · stored {}", memory.created_at.to_rfc3339_opts(SecondsFormat::Secs, true));
     if let Some(occurred) = memory.occurred_at {
-        let _ = write!(
-            text,
-            " · happened {}",
-            occurred.to_rfc3339_opts(SecondsFormat::Secs, true)
-        );
+        let _ = write!(text, " · happened {}", occurred.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
     if !memory.tags.is_empty() {
         let _ = write!(text, " · tags {:?}", memory.tags);
@@ -152,11 +132,7 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
         let _ = write!(text, " {first}: {}.", ids(&answer.ids));
     }
     if !answer.retracted.is_empty() {
-        let _ = write!(
-            text,
-            " Retracted facts made from them: {}.",
-            ids(&answer.retracted)
-        );
+        let _ = write!(text, " Retracted facts made from them: {}.", ids(&answer.retracted));
     }
     text
 }
@@ -164,15 +140,10 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
 pub(super) fn consolidate(answer: &ConsolidateAnswer) -> String {
     let mut text = match answer.clusters.len() {
         0 => "Nothing to consolidate.".to_owned(),
-        count => format!(
-            "{count} clusters, {} memories superseded. {DATA}",
-            answer.superseded.len()
-        ),
+        count => format!("{count} clusters, {} memories superseded. {DATA}", answer.superseded.len()),
     };
     for (at, cluster) in answer.clusters.iter().enumerate() {
-        let made = cluster
-            .id
-            .map_or_else(|| "would be made".to_owned(), |id| id.to_string());
+        let made = cluster.id.map_or_else(|| "would be made".to_owned(), |id| id.to_string());
         let _ = write!(text, "\n\n{}. {made} · from {}", at + 1, ids(&cluster.members));
         for line in lines(&cluster.summary) {
             let _ = write!(text, "\n{FENCE}{line}");
@@ -191,11 +162,7 @@ fn ids(ids: &[Uuid]) -> String {
 
 fn degraded(text: &mut String, parts: &[String]) {
     if !parts.is_empty() {
-        let _ = write!(
-            text,
-            "\n\nDegraded: {} is down, so this answer is incomplete.",
-            parts.join(", ")
-        );
+        let _ = write!(text, "\n\nDegraded: {} is down, so this answer is incomplete.", parts.join(", "));
     }
 }
 
@@ -225,16 +192,8 @@ mod tests {
             conflicts_with: vec![],
             origin: vec![],
         };
-        let hit = RecalledMemory {
-            memory,
-            score: 0.5,
-            why: WhyParts::default(),
-        };
-        let text = recall(&RecallAnswer {
-            memories: vec![hit],
-            degraded: vec![],
-            left_out: None,
-        });
+        let hit = RecalledMemory { memory, score: 0.5, why: WhyParts::default() };
+        let text = recall(&RecallAnswer { memories: vec![hit], degraded: vec![], left_out: None });
         let body: Vec<&str> = text.lines().skip(3).collect();
         assert_eq!(body.len(), 6, "{text}");
         assert!(body.iter().all(|line| line.starts_with(FENCE)), "{text}");

@@ -76,19 +76,13 @@ impl Embedder {
     pub fn defaults(&self) -> Defaults {
         match self {
             Self::OpenAi(_) => Defaults {
-                thresholds: Thresholds {
-                    duplicate: 0.95,
-                    conflict: 0.85,
-                },
+                thresholds: Thresholds { duplicate: 0.95, conflict: 0.85 },
                 weight_vector: 0.5,
                 weight_lexical: 0.5,
                 cluster_similarity: 0.75,
             },
             Self::Hash { .. } => Defaults {
-                thresholds: Thresholds {
-                    duplicate: 0.9,
-                    conflict: 0.6,
-                },
+                thresholds: Thresholds { duplicate: 0.9, conflict: 0.6 },
                 weight_vector: 0.2,
                 weight_lexical: 0.8,
                 cluster_similarity: 0.6,
@@ -148,10 +142,7 @@ impl EmbedError {
             Self::Unreachable | Self::Timeout => true,
             Self::Status { status, .. } => {
                 status.is_server_error()
-                    || matches!(
-                        *status,
-                        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-                    )
+                    || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
             Self::Unusable(_) | Self::Dimensions { .. } => false,
         }

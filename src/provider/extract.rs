@@ -54,13 +54,8 @@ pub fn summarise(texts: &[(&str, f32)], max_chars: usize) -> String {
         chosen.push(best);
     }
     if chosen.is_empty() {
-        let central = sentences
-            .iter()
-            .rev()
-            .max_by(|a, b| a.centrality.total_cmp(&b.centrality));
-        return central
-            .map(|sentence| cut(sentence.text, max_chars).to_owned())
-            .unwrap_or_default();
+        let central = sentences.iter().rev().max_by(|a, b| a.centrality.total_cmp(&b.centrality));
+        return central.map(|sentence| cut(sentence.text, max_chars).to_owned()).unwrap_or_default();
     }
     chosen.sort_unstable();
     join(chosen.into_iter().map(|at| sentences[at].text))
@@ -71,11 +66,7 @@ fn distinct_sentences<'a>(texts: &[(&'a str, f32)]) -> Vec<Sentence<'a>> {
     let mut seen = HashSet::new();
     let mut out = Vec::new();
     for (content, centrality) in texts {
-        let centrality = if centrality.is_nan() {
-            0.0
-        } else {
-            centrality.clamp(0.0, 1.0)
-        };
+        let centrality = if centrality.is_nan() { 0.0 } else { centrality.clamp(0.0, 1.0) };
         for sentence in text::sentences(content) {
             let stems: Vec<String> = text::normalise(sentence)
                 .split(' ')
@@ -84,13 +75,7 @@ fn distinct_sentences<'a>(texts: &[(&'a str, f32)]) -> Vec<Sentence<'a>> {
                 .collect();
             if seen.insert(stems.clone()) {
                 let (chars, salient) = (sentence.chars().count(), salient(sentence));
-                out.push(Sentence {
-                    text: sentence,
-                    chars,
-                    centrality,
-                    stems,
-                    salient,
-                });
+                out.push(Sentence { text: sentence, chars, centrality, stems, salient });
             }
         }
     }
@@ -103,19 +88,12 @@ fn salient(sentence: &str) -> Vec<String> {
         word.contains(|c: char| c.is_ascii_digit()) || (*at > 0 && word.starts_with(char::is_uppercase))
     };
     let words = sentence.split_whitespace().enumerate().filter(is_salient);
-    words
-        .map(|(_, word)| text::stem(&text::normalise(word)).into_owned())
-        .collect()
+    words.map(|(_, word)| text::stem(&text::normalise(word)).into_owned()).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "words of one sentence")]
 fn worth(sentence: &Sentence<'_>, covered: &HashSet<&str>) -> f32 {
-    let new = |stems: &[String]| {
-        stems
-            .iter()
-            .filter(|stem| !covered.contains(stem.as_str()))
-            .count() as f32
-    };
+    let new = |stems: &[String]| stems.iter().filter(|stem| !covered.contains(stem.as_str())).count() as f32;
     let novelty = new(&sentence.stems) / (sentence.stems.len().max(1) as f32);
     let salience = SALIENT_BONUS.mul_add(new(&sentence.salient), 1.0);
     // Also what is not central at all is worth more than an empty place.
@@ -144,8 +122,7 @@ fn cut(text: &str, max_chars: usize) -> &str {
         return text;
     };
     let head = &text[..end];
-    head.rfind(char::is_whitespace)
-        .map_or(head, |space| head[..space].trim_end())
+    head.rfind(char::is_whitespace).map_or(head, |space| head[..space].trim_end())
 }
 
 #[cfg(test)]
@@ -161,10 +138,7 @@ mod tests {
             ("I really liked the tea!", 0.9),
             ("I do not like tea.", 0.4),
         ];
-        assert_eq!(
-            summarise(&texts, 200),
-            "I like tea. My name is Anna. I do not like tea."
-        );
+        assert_eq!(summarise(&texts, 200), "I like tea. My name is Anna. I do not like tea.");
     }
 
     #[test]
@@ -175,23 +149,14 @@ mod tests {
             ("The server is listening well.", 0.8),
         ];
         assert_eq!(summarise(&texts, 40), "The server listens on port 8080.");
-        assert_eq!(
-            summarise(&texts, 70),
-            "The server listens on port 8080. The server is listening well."
-        );
+        assert_eq!(summarise(&texts, 70), "The server listens on port 8080. The server is listening well.");
     }
 
     #[test]
     fn only_a_sentence_that_cannot_fit_is_cut() {
         assert_eq!(summarise(&[("Alpha beta gamma delta", 1.0)], 12), "Alpha beta");
-        assert_eq!(
-            summarise(&[("Alpha beta gamma delta. Short.", 1.0)], 12),
-            "Short."
-        );
-        assert_eq!(
-            summarise(&[("no mark", 1.0), ("none here", 1.0)], 50),
-            "no mark\nnone here"
-        );
+        assert_eq!(summarise(&[("Alpha beta gamma delta. Short.", 1.0)], 12), "Short.");
+        assert_eq!(summarise(&[("no mark", 1.0), ("none here", 1.0)], 50), "no mark\nnone here");
         assert_eq!(summarise(&[], 50), "");
         assert_eq!(summarise(&[("Alpha", 1.0)], 0), "");
     }

@@ -46,12 +46,7 @@ pub fn embed(text: &str, dimensions: usize) -> Vec<f32> {
     }
     // In the order of the map: floating-point sums depend on it.
     for ((kind, feature), count) in features(text) {
-        add(
-            &mut buckets,
-            kind,
-            &feature,
-            weight(kind) * (1.0 + f64::from(count).ln()),
-        );
+        add(&mut buckets, kind, &feature, weight(kind) * (1.0 + f64::from(count).ln()));
     }
     if norm(&buckets) < f64::EPSILON {
         buckets.fill(0.0);
@@ -65,10 +60,7 @@ pub fn embed(text: &str, dimensions: usize) -> Vec<f32> {
 fn features(text: &str) -> BTreeMap<(Kind, String), u32> {
     let terms = term_sequence(text);
     let pairs = terms.windows(2).map(|pair| (Kind::Pair, pair.join(" ")));
-    let grams = terms
-        .iter()
-        .flat_map(|term| grams(term))
-        .map(|gram| (Kind::Gram, gram));
+    let grams = terms.iter().flat_map(|term| grams(term)).map(|gram| (Kind::Gram, gram));
     let singles = terms.iter().map(|term| (Kind::Term, term.clone()));
     let mut counts = BTreeMap::new();
     for feature in singles.chain(pairs).chain(grams) {
@@ -80,10 +72,7 @@ fn features(text: &str) -> BTreeMap<(Kind, String), u32> {
 /// The character n-grams of `<term>`, whose brackets tell beginnings and ends from middles.
 fn grams(term: &str) -> Vec<String> {
     let letters: Vec<char> = std::iter::once('<').chain(term.chars()).chain(['>']).collect();
-    GRAM_LENGTHS
-        .flat_map(|n| letters.windows(n))
-        .map(|gram| gram.iter().collect())
-        .collect()
+    GRAM_LENGTHS.flat_map(|n| letters.windows(n)).map(|gram| gram.iter().collect()).collect()
 }
 
 fn weight(kind: Kind) -> f64 {
@@ -102,10 +91,7 @@ fn add(buckets: &mut [f64], kind: Kind, feature: &str, weight: f64) {
     let hash = xxh3_64(&bytes);
     let sign = if hash >> 63 == 0 { 1.0 } else { -1.0 };
     let bucket = (hash & (u64::MAX >> 1)) % buckets.len() as u64;
-    if let Some(value) = usize::try_from(bucket)
-        .ok()
-        .and_then(|bucket| buckets.get_mut(bucket))
-    {
+    if let Some(value) = usize::try_from(bucket).ok().and_then(|bucket| buckets.get_mut(bucket)) {
         *value += sign * weight;
     }
 }
@@ -114,10 +100,7 @@ fn norm(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "vectors are stored in single precision"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "vectors are stored in single precision")]
 fn narrow(value: f64) -> f32 {
     value as f32
 }
@@ -129,11 +112,7 @@ mod tests {
     use super::*;
 
     fn cosine(a: &str, b: &str) -> f32 {
-        embed(a, 1024)
-            .iter()
-            .zip(embed(b, 1024))
-            .map(|(a, b)| a * b)
-            .sum()
+        embed(a, 1024).iter().zip(embed(b, 1024)).map(|(a, b)| a * b).sum()
     }
 
     #[test]

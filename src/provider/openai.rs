@@ -134,10 +134,8 @@ impl OpenAi {
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_times(RETRIES_MAX)
             .with_jitter();
-        let attempts = (|| self.request(texts))
-            .retry(backoff)
-            .when(EmbedError::is_transient)
-            .adjust(|error, delay| {
+        let attempts =
+            (|| self.request(texts)).retry(backoff).when(EmbedError::is_transient).adjust(|error, delay| {
                 let asked = match error {
                     EmbedError::Status { retry_after, .. } => *retry_after,
                     _ => None,
@@ -146,9 +144,7 @@ impl OpenAi {
                 // A retry that could not be over in time says no more than the error at hand.
                 (delay < deadline.saturating_duration_since(Instant::now())).then_some(delay)
             });
-        tokio::time::timeout_at(deadline, attempts)
-            .await
-            .unwrap_or(Err(EmbedError::Timeout))
+        tokio::time::timeout_at(deadline, attempts).await.unwrap_or(Err(EmbedError::Timeout))
     }
 
     async fn request(&self, texts: &[String]) -> std::result::Result<Vec<Vec<f32>>, EmbedError> {
@@ -157,13 +153,7 @@ impl OpenAi {
             input: texts,
             dimensions: self.sends_dimensions.then_some(self.dimensions),
         };
-        let response = self
-            .client
-            .post(self.endpoint.clone())
-            .json(&body)
-            .send()
-            .await
-            .map_err(broken)?;
+        let response = self.client.post(self.endpoint.clone()).json(&body).send().await.map_err(broken)?;
         if !response.status().is_success() {
             return Err(EmbedError::Status {
                 status: response.status(),
@@ -275,11 +265,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 /// A request or answer that got lost on its way. The cause names the URL, which may hold a secret.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn broken(error: reqwest::Error) -> EmbedError {
-    if error.is_timeout() {
-        EmbedError::Timeout
-    } else {
-        EmbedError::Unreachable
-    }
+    if error.is_timeout() { EmbedError::Timeout } else { EmbedError::Unreachable }
 }
 
 fn normalised(mut vector: Vec<f32>) -> std::result::Result<Vec<f32>, EmbedError> {

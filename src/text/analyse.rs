@@ -24,13 +24,8 @@ pub const MAX_QUERY_TERMS: usize = 64;
 /// Of a query only this many characters are read.
 const MAX_QUERY_CHARS: usize = 8_192;
 
-static STOP_WORDS: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    stop_words::lookup("en")
-        .unwrap_or_default()
-        .iter()
-        .copied()
-        .collect()
-});
+static STOP_WORDS: LazyLock<HashSet<&'static str>> =
+    LazyLock::new(|| stop_words::lookup("en").unwrap_or_default().iter().copied().collect());
 
 /// The terms of a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,10 +50,7 @@ pub fn analyse(text: &str) -> Analysis {
         tokens = tokens.saturating_add(1);
         *counts.entry(term).or_default() += 1;
     }
-    Analysis {
-        terms: counts.into_iter().collect(),
-        tokens,
-    }
+    Analysis { terms: counts.into_iter().collect(), tokens }
 }
 
 /// The distinct terms that a query asks for, each among the terms of a document of the same text.
@@ -89,15 +81,9 @@ pub fn stem(word: &str) -> Cow<'_, str> {
 pub(crate) fn term_sequence(text: &str) -> Vec<String> {
     let text = clean(text);
     let segments = segments(&text);
-    let terms: Vec<String> = segments
-        .iter()
-        .filter_map(|segment| term(*segment, true))
-        .collect();
+    let terms: Vec<String> = segments.iter().filter_map(|segment| term(*segment, true)).collect();
     if terms.is_empty() {
-        return segments
-            .iter()
-            .filter_map(|segment| term(*segment, false))
-            .collect();
+        return segments.iter().filter_map(|segment| term(*segment, false)).collect();
     }
     terms
 }
@@ -124,11 +110,7 @@ fn term(segment: Segment<'_>, drop_stop_words: bool) -> Option<String> {
                 // 1,000 and 1000 are one number.
                 return Some(cut(bare.replace(',', "")));
             }
-            Some(if word.len() > MAX_TERM_BYTES {
-                cut(word)
-            } else {
-                cut(stem(&word).into_owned())
-            })
+            Some(if word.len() > MAX_TERM_BYTES { cut(word) } else { cut(stem(&word).into_owned()) })
         }
     }
     .filter(|term| !term.is_empty())
@@ -159,8 +141,7 @@ fn beginning(text: &str) -> &str {
         return text;
     };
     let head = &text[..end];
-    head.rfind(char::is_whitespace)
-        .map_or(head, |space| &head[..space])
+    head.rfind(char::is_whitespace).map_or(head, |space| &head[..space])
 }
 
 #[cfg(test)]
@@ -171,10 +152,7 @@ mod tests {
 
     #[test]
     fn words_are_folded_stemmed_and_stopped() {
-        assert_eq!(
-            query_terms("What did Caroline's DOGS like?"),
-            ["carolin", "dog", "like"]
-        );
+        assert_eq!(query_terms("What did Caroline's DOGS like?"), ["carolin", "dog", "like"]);
         assert_eq!(query_terms("Собаки любят"), query_terms("собака любят"));
         assert_eq!(query_terms("ＲＵＳＴ"), ["rust"]);
         let analysis = analyse("The dog and the dogs, 1,000 dogs");
@@ -197,14 +175,7 @@ mod tests {
     #[test]
     fn identifiers_answer_to_their_parts() {
         let terms = query_terms("see src/engine/scoreBoard.rs and MAX_TERM_BYTES, v1.2.3");
-        for wanted in [
-            "src/engine/scoreboard.rs",
-            "engin",
-            "board",
-            "max_term_bytes",
-            "byte",
-            "v1.2.3",
-        ] {
+        for wanted in ["src/engine/scoreboard.rs", "engin", "board", "max_term_bytes", "byte", "v1.2.3"] {
             assert!(terms.contains(&wanted.to_owned()), "{wanted} in {terms:?}");
         }
     }

@@ -40,15 +40,9 @@ pub(super) fn segments(text: &str) -> Vec<Segment<'_>> {
 fn trim(chunk: &str) -> &str {
     let chunk = chunk.trim_start_matches(|c: char| !c.is_alphanumeric());
     let body = chunk.trim_end_matches(|c: char| !c.is_alphanumeric());
-    let marks = chunk[body.len()..]
-        .find(|c| !matches!(c, '+' | '#'))
-        .unwrap_or(chunk.len() - body.len());
+    let marks = chunk[body.len()..].find(|c| !matches!(c, '+' | '#')).unwrap_or(chunk.len() - body.len());
     let is_name = !body.is_empty() && body.chars().all(char::is_alphabetic);
-    if is_name {
-        &chunk[..body.len() + marks]
-    } else {
-        body
-    }
+    if is_name { &chunk[..body.len() + marks] } else { body }
 }
 
 /// A word of a spaced script and its parts: `snake_case`, `camelCase`, `port8080`, `node.js`.
@@ -103,11 +97,7 @@ fn bigrams<'a>(run: &'a str, out: &mut Vec<Segment<'a>>) {
     let bounds: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
     match bounds.as_slice() {
         [start, end] => out.push(Segment::Gram(&run[*start..*end])),
-        _ => out.extend(
-            bounds
-                .windows(3)
-                .map(|window| Segment::Gram(&run[window[0]..window[2]])),
-        ),
+        _ => out.extend(bounds.windows(3).map(|window| Segment::Gram(&run[window[0]..window[2]]))),
     }
 }
 
@@ -137,10 +127,7 @@ mod tests {
     fn identifiers_are_whole_and_split() {
         assert_eq!(all("memory_term,"), ["memory_term", "memory", "term"]);
         assert_eq!(all("HTTPServer"), ["HTTPServer", "HTTP", "Server"]);
-        assert_eq!(
-            all("(src/main.rs)"),
-            ["src/main.rs", "src", "main.rs", "main", "rs"]
-        );
+        assert_eq!(all("(src/main.rs)"), ["src/main.rs", "src", "main.rs", "main", "rs"]);
         assert_eq!(all("1.2.3"), ["1.2.3"]);
         assert_eq!(all("C++."), ["C++", "C"]);
         assert_eq!(all("a@b.org"), ["a@b.org", "a", "b.org", "b", "org"]);

@@ -20,11 +20,7 @@ pub fn sentences(text: &str) -> Vec<&str> {
         {
             continue;
         }
-        out.extend(
-            text[start..end]
-                .split(['\n', '\r', '\u{2028}', '\u{2029}'])
-                .map(str::trim),
-        );
+        out.extend(text[start..end].split(['\n', '\r', '\u{2028}', '\u{2029}']).map(str::trim));
         start = end;
     }
     out.retain(|sentence| !sentence.is_empty());
@@ -36,10 +32,7 @@ fn ends_in_abbreviation(text: &str) -> bool {
     let Some(rest) = text.trim_end().strip_suffix('.') else {
         return false;
     };
-    let word = rest
-        .rsplit(|c: char| c.is_whitespace() || c == '(')
-        .next()
-        .unwrap_or_default();
+    let word = rest.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default();
     let mut letters = word.chars();
     let is_initial =
         letters.next().is_some_and(char::is_uppercase) && letters.next().is_none() && word != "I";
@@ -56,12 +49,7 @@ mod tests {
     fn splits_where_sentences_end() {
         assert_eq!(
             sentences("I met Dr. Smith at 3.30 p.m. today. He is J. Smith! Is he?\nYes  "),
-            [
-                "I met Dr. Smith at 3.30 p.m. today.",
-                "He is J. Smith!",
-                "Is he?",
-                "Yes"
-            ]
+            ["I met Dr. Smith at 3.30 p.m. today.", "He is J. Smith!", "Is he?", "Yes"]
         );
         assert_eq!(sentences("我喜欢茶。你呢？"), ["我喜欢茶。", "你呢？"]);
         assert!(sentences(" \n ").is_empty());

@@ -33,23 +33,13 @@ impl Postgres {
         let mut tx = Tx::for_scope(&self.db, scope).await?;
         table::lock(&mut tx, scope).await?;
         let put = if let Some((id, support)) = table::refresh(&mut tx, scope, &hash, expires_at, now).await? {
-            Put {
-                id,
-                refreshed: true,
-                support,
-                expires_at,
-            }
+            Put { id, refreshed: true, support, expires_at }
         } else {
             if table::count(&mut tx, scope, now).await? >= i64::from(self.cap) {
                 return Err(full(self.cap));
             }
             table::insert(&mut tx, scope, &hash, id, &entry, expires_at).await?;
-            Put {
-                id,
-                refreshed: false,
-                support: 1,
-                expires_at,
-            }
+            Put { id, refreshed: false, support: 1, expires_at }
         };
         tx.commit().await?;
         Ok(put)

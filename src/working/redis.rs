@@ -90,9 +90,7 @@ pub struct Redis {
 impl std::fmt::Debug for Redis {
     /// Without the pool, which knows the password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis")
-            .field("cap", &self.cap)
-            .finish_non_exhaustive()
+        f.debug_struct("Redis").field("cap", &self.cap).finish_non_exhaustive()
     }
 }
 
@@ -103,11 +101,7 @@ impl Redis {
             .set_response_timeout(Some(STEP_TIMEOUT));
         // The cause may repeat the URL, and with it a password.
         let manager = Manager::new_with_config(url, config).map_err(|_| {
-            Error::invalid(
-                "REDIS_URL",
-                "REDIS_URL is not a Redis URL",
-                "For example redis://127.0.0.1:6379.",
-            )
+            Error::invalid("REDIS_URL", "REDIS_URL is not a Redis URL", "For example redis://127.0.0.1:6379.")
         })?;
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS_MAX)
@@ -143,12 +137,7 @@ impl Redis {
 
         let (id, support) = answer.ok_or_else(|| full(self.cap))?;
         let id = parse_id(&id)?;
-        Ok(Put {
-            id,
-            refreshed: support > 1,
-            support,
-            expires_at,
-        })
+        Ok(Put { id, refreshed: support > 1, support, expires_at })
     }
 
     pub(super) async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {
@@ -168,9 +157,7 @@ impl Redis {
             _ => None,
         });
         // By the caller's clock as well, which may be ahead of Redis.
-        memories
-            .filter(|memory| memory.as_ref().map_or(true, |m| m.expires_at > Some(now)))
-            .collect()
+        memories.filter(|memory| memory.as_ref().map_or(true, |m| m.expires_at > Some(now))).collect()
     }
 
     pub(super) async fn remove(&self, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
@@ -208,12 +195,7 @@ impl Redis {
             // Not the index as a whole: an entry that is stored just now stays findable.
             let mut transaction = Pipeline::new();
             transaction.atomic();
-            transaction.del(
-                hashes
-                    .iter()
-                    .map(|hash| entry_key(scope, hash))
-                    .collect::<Vec<_>>(),
-            );
+            transaction.del(hashes.iter().map(|hash| entry_key(scope, hash)).collect::<Vec<_>>());
             transaction.zrem(index_key(scope), &hashes).ignore();
             let (removed,) = transaction.query_async(&mut connection).await?;
             Ok(removed)
@@ -243,9 +225,7 @@ fn index_key(scope: ScopeId) -> String {
 
 /// The content hashes in the scope's index.
 async fn hashes(connection: &mut Connection, scope: ScopeId) -> std::result::Result<Vec<String>, Trouble> {
-    Ok(Cmd::zrange(index_key(scope), 0, -1)
-        .query_async(connection)
-        .await?)
+    Ok(Cmd::zrange(index_key(scope), 0, -1).query_async(connection).await?)
 }
 
 /// Asks the same of every entry in one trip.
@@ -269,11 +249,7 @@ fn memory(id: &str, support: &str, expires: &str, entry: &str) -> Result<Memory>
     let unreadable = || Error::internal("a working memory in Redis cannot be read");
     let entry: Entry = serde_json::from_str(entry).map_err(|_| unreadable())?;
     let support = support.parse().map_err(|_| unreadable())?;
-    let expires_at = expires
-        .parse()
-        .ok()
-        .and_then(DateTime::from_timestamp_millis)
-        .ok_or_else(unreadable)?;
+    let expires_at = expires.parse().ok().and_then(DateTime::from_timestamp_millis).ok_or_else(unreadable)?;
     Ok(entry.into_memory(parse_id(id)?, support, expires_at))
 }
 
@@ -326,10 +302,7 @@ fn is_down(error: &RedisError) -> bool {
 }
 
 fn unavailable(cause: impl Into<anyhow::Error>) -> Error {
-    Error::Unavailable {
-        part: "working",
-        source: cause.into(),
-    }
+    Error::Unavailable { part: "working", source: cause.into() }
 }
 
 /// Runs a call for no longer than [`CALL_TIMEOUT`].

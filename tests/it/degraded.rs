@@ -51,14 +51,8 @@ async fn health(app: &TestApp, path: &str) -> (u16, Value) {
 #[tokio::test]
 async fn without_redis_only_the_working_tier_is_missing() {
     // Bound and dropped: nobody listens there.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let app = TestApp::builder()
-        .set("REDIS_URL", format!("redis://{closed}"))
-        .start()
-        .await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let app = TestApp::builder().set("REDIS_URL", format!("redis://{closed}")).start().await;
     let client = app.admin();
 
     let working = json!({ "scope": "user:1", "content": "a note for now", "ttl_seconds": 60 });
@@ -75,10 +69,7 @@ async fn without_redis_only_the_working_tier_is_missing() {
 
     let (status, parts) = health(&app, "/readyz").await;
     assert_eq!(status, 200);
-    assert_eq!(
-        (&parts["postgres"], &parts["working"]),
-        (&json!("ok"), &json!("down"))
-    );
+    assert_eq!((&parts["postgres"], &parts["working"]), (&json!("ok"), &json!("down")));
     app.stop().await;
 }
 
@@ -89,11 +80,7 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
     let wire = Wire::to(format!("{}:{}", server.get_host(), server.get_port())).await;
     let direct = format!("{}:{}", server.get_host(), server.get_port());
     let url = database.url.replace(&direct, &wire.address.to_string());
-    let app = TestApp::builder()
-        .on(database)
-        .set("DATABASE_URL", url)
-        .start()
-        .await;
+    let app = TestApp::builder().on(database).set("DATABASE_URL", url).start().await;
     let client = app.admin();
     let text = "Anna moved to Lisbon in March 2025.";
     client.store("user:1", text).await;
@@ -101,14 +88,8 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
     wire.whole.send_replace(false);
     let scope = "user:1";
     for (tool, arguments) in [
-        (
-            "store_memory",
-            json!({ "scope": scope, "content": "The office moved to Porto." }),
-        ),
-        (
-            "store_memory",
-            json!({ "scope": scope, "content": "A note.", "ttl_seconds": 60 }),
-        ),
+        ("store_memory", json!({ "scope": scope, "content": "The office moved to Porto." })),
+        ("store_memory", json!({ "scope": scope, "content": "A note.", "ttl_seconds": 60 })),
         ("recall_memory", json!({ "scope": scope, "query": "Anna" })),
         ("list_memories", json!({ "scope": scope })),
         ("forget_memory", json!({ "scope": scope, "all": true })),
@@ -129,9 +110,7 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(QUICKLY, back)
-        .await
-        .expect("memser stayed down");
+    tokio::time::timeout(QUICKLY, back).await.expect("memser stayed down");
     // What was refused was not carried out.
     let listed = client.ok("list_memories", json!({ "scope": scope })).await;
     assert_eq!(crate::support::client::contents(&listed), [text]);

@@ -28,10 +28,7 @@ fn embedder(server: &MockServer) -> Embedder {
 /// A server that always answers so.
 async fn answering(answer: ResponseTemplate) -> MockServer {
     let server = MockServer::start().await;
-    Mock::given(method("POST"))
-        .respond_with(answer)
-        .mount(&server)
-        .await;
+    Mock::given(method("POST")).respond_with(answer).mount(&server).await;
     server
 }
 
@@ -67,9 +64,7 @@ async fn vectors_come_back_in_the_texts_order_and_of_length_one() {
     Mock::given(method("POST"))
         .and(path("/v1/embeddings"))
         .and(header("authorization", format!("Bearer {KEY}").as_str()))
-        .and(body_partial_json(
-            json!({ "model": "tiny", "dimensions": 2, "input": texts(2) }),
-        ))
+        .and(body_partial_json(json!({ "model": "tiny", "dimensions": 2, "input": texts(2) })))
         .respond_with(ResponseTemplate::new(200).set_body_json(json!({ "data": [
             { "index": 1, "embedding": [0.0, 5.0] },
             { "index": 0, "embedding": [3.0, 4.0] },
@@ -77,15 +72,9 @@ async fn vectors_come_back_in_the_texts_order_and_of_length_one() {
         .mount(&server)
         .await;
     let embedder = embedder(&server);
-    assert_eq!(
-        (embedder.provider(), embedder.model(), embedder.dimensions()),
-        ("openai", "tiny", 2)
-    );
+    assert_eq!((embedder.provider(), embedder.model(), embedder.dimensions()), ("openai", "tiny", 2));
     let vectors = embedder.embed(&texts(2)).await.unwrap();
-    assert!(
-        near(&vectors[0], &[0.6, 0.8]) && near(&vectors[1], &[0.0, 1.0]),
-        "{vectors:?}"
-    );
+    assert!(near(&vectors[0], &[0.6, 0.8]) && near(&vectors[1], &[0.0, 1.0]), "{vectors:?}");
 }
 
 #[tokio::test]
@@ -102,10 +91,7 @@ async fn many_texts_go_out_in_batches_and_come_back_in_order() {
             .collect();
         ResponseTemplate::new(200).set_body_json(vectors(&vectors_of))
     };
-    Mock::given(method("POST"))
-        .respond_with(answer)
-        .mount(&server)
-        .await;
+    Mock::given(method("POST")).respond_with(answer).mount(&server).await;
     let vectors = embedder(&server).embed(&texts(300)).await.unwrap();
     assert_eq!((vectors.len(), requests(&server).await), (300, 3));
     for (n, vector) in (0_u16..).zip(&vectors) {
@@ -143,13 +129,7 @@ async fn a_wait_longer_than_the_budget_is_not_waited_for() {
     let start = Instant::now();
     let error = embedder(&server).embed(&texts(1)).await.unwrap_err();
     let retry_after = Some(Duration::from_mins(1));
-    assert_eq!(
-        error,
-        EmbedError::Status {
-            status: StatusCode::TOO_MANY_REQUESTS,
-            retry_after
-        }
-    );
+    assert_eq!(error, EmbedError::Status { status: StatusCode::TOO_MANY_REQUESTS, retry_after });
     assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(requests(&server).await, 1);
 }
@@ -168,10 +148,7 @@ async fn a_failing_endpoint_is_given_up_in_time() {
 async fn a_silent_endpoint_is_given_up_in_time() {
     let server = answering(ResponseTemplate::new(200).set_delay(Duration::from_secs(30))).await;
     let start = Instant::now();
-    assert_eq!(
-        embedder(&server).embed(&texts(1)).await.unwrap_err(),
-        EmbedError::Timeout
-    );
+    assert_eq!(embedder(&server).embed(&texts(1)).await.unwrap_err(), EmbedError::Timeout);
     assert!(start.elapsed() < Duration::from_secs(3));
 }
 
@@ -182,10 +159,7 @@ async fn an_absent_endpoint_is_unreachable() {
         ..OpenAiSettings::new("http://127.0.0.1:1/v1", "text-embedding-3-small")
     };
     let embedder = Embedder::OpenAi(OpenAi::new(settings).unwrap());
-    assert_eq!(
-        embedder.embed(&texts(1)).await.unwrap_err(),
-        EmbedError::Unreachable
-    );
+    assert_eq!(embedder.embed(&texts(1)).await.unwrap_err(), EmbedError::Unreachable);
 }
 
 #[tokio::test]
@@ -203,47 +177,26 @@ async fn a_refusal_is_final_and_its_words_are_not_repeated() {
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let error = refusal(ResponseTemplate::new(307).insert_header("location", "http://127.0.0.1:1/")).await;
-    assert_eq!(
-        error,
-        EmbedError::Status {
-            status: StatusCode::TEMPORARY_REDIRECT,
-            retry_after: None
-        }
-    );
+    assert_eq!(error, EmbedError::Status { status: StatusCode::TEMPORARY_REDIRECT, retry_after: None });
 }
 
 #[tokio::test]
 async fn a_wrong_dimension_is_refused() {
     let error = refusal(ResponseTemplate::new(200).set_body_json(vectors(&[json!([1.0, 0.0, 0.0])]))).await;
-    assert_eq!(
-        error,
-        EmbedError::Dimensions {
-            expected: 2,
-            actual: 3
-        }
-    );
+    assert_eq!(error, EmbedError::Dimensions { expected: 2, actual: 3 });
 }
 
 #[tokio::test]
 async fn unusable_answers_are_refused() {
     let one = json!([1.0, 0.0]);
     let bodies = [
-        (
-            "NaN, which JSON writes as null",
-            vectors(&[json!([null, 1.0])]).to_string(),
-        ),
+        ("NaN, which JSON writes as null", vectors(&[json!([null, 1.0])]).to_string()),
         ("beyond f32", vectors(&[json!([1e39, 1.0])]).to_string()),
         ("all zeros", vectors(&[json!([0.0, 0.0])]).to_string()),
         ("too many", vectors(&[one.clone(), one.clone()]).to_string()),
         ("none", vectors(&[]).to_string()),
-        (
-            "a wrong index",
-            json!({ "data": [{ "index": 1, "embedding": one }] }).to_string(),
-        ),
-        (
-            "truncated",
-            vectors(std::slice::from_ref(&one)).to_string()[..30].to_owned(),
-        ),
+        ("a wrong index", json!({ "data": [{ "index": 1, "embedding": one }] }).to_string()),
+        ("truncated", vectors(std::slice::from_ref(&one)).to_string()[..30].to_owned()),
         ("no JSON", "<html>".to_owned()),
     ];
     for (what, body) in bodies {
@@ -258,32 +211,15 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let field = |settings| OpenAi::new(settings).unwrap_err().field().map(str::to_owned);
     let known = |url: &str| OpenAiSettings::new(url, "text-embedding-3-large");
     let url = "https://example.org/v1";
-    assert_eq!(
-        field(OpenAiSettings::new(url, "unheard-of")).as_deref(),
-        Some("EMBEDDING_DIMENSIONS")
-    );
-    let none = OpenAiSettings {
-        dimensions: Some(0),
-        ..known(url)
-    };
+    assert_eq!(field(OpenAiSettings::new(url, "unheard-of")).as_deref(), Some("EMBEDDING_DIMENSIONS"));
+    let none = OpenAiSettings { dimensions: Some(0), ..known(url) };
     assert_eq!(field(none).as_deref(), Some("EMBEDDING_DIMENSIONS"));
-    for url in [
-        "",
-        "example.org",
-        "ftp://example.org",
-        "https://me:pass@example.org/v1",
-    ] {
+    for url in ["", "example.org", "ftp://example.org", "https://me:pass@example.org/v1"] {
         assert_eq!(field(known(url)).as_deref(), Some("EMBEDDING_URL"), "{url}");
     }
-    let key = OpenAiSettings {
-        key: Some("sk\n1".into()),
-        ..known(url)
-    };
+    let key = OpenAiSettings { key: Some("sk\n1".into()), ..known(url) };
     assert_eq!(field(key).as_deref(), Some("OPENAI_API_KEY"));
-    assert_eq!(
-        Embedder::OpenAi(OpenAi::new(known(url)).unwrap()).dimensions(),
-        3072
-    );
+    assert_eq!(Embedder::OpenAi(OpenAi::new(known(url)).unwrap()).dimensions(), 3072);
 }
 
 #[tokio::test]

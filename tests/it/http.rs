@@ -30,16 +30,8 @@ async fn service(change: impl FnOnce(&mut HttpSettings)) -> Router {
 /// A router on the engine of a running memser.
 fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Router {
     let mut auth = Auth::default();
-    auth.add_token(
-        "reader",
-        &SecretString::from("reader-token"),
-        vec!["user:1=read".parse().unwrap()],
-    );
-    auth.add_token(
-        "writer",
-        &SecretString::from("writer-token"),
-        vec!["user:1=write".parse().unwrap()],
-    );
+    auth.add_token("reader", &SecretString::from("reader-token"), vec!["user:1=read".parse().unwrap()]);
+    auth.add_token("writer", &SecretString::from("writer-token"), vec!["user:1=write".parse().unwrap()]);
     let mut settings = HttpSettings {
         public_url: "https://mem.example.com".parse().unwrap(),
         allowed_hosts: vec!["memser:8080".to_owned()],
@@ -81,18 +73,12 @@ fn store_with_ttl() -> Value {
 }
 
 fn request(method: &str, path: &str) -> axum::http::request::Builder {
-    Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "mem.example.com")
+    Request::builder().method(method).uri(path).header("host", "mem.example.com")
 }
 
 fn post(body: impl Into<Body>) -> Request<Body> {
     let request = request("POST", "/mcp").header("authorization", WRITER);
-    request
-        .header("content-type", "application/json")
-        .body(body.into())
-        .unwrap()
+    request.header("content-type", "application/json").body(body.into()).unwrap()
 }
 
 fn call(tool: &str, arguments: &Value) -> Request<Body> {
@@ -105,22 +91,16 @@ async fn send(service: &Router, request: Request<Body>) -> (StatusCode, axum::ht
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    (
-        parts.status,
-        parts.headers,
-        serde_json::from_str(&text).unwrap_or(Value::String(text)),
-    )
+    (parts.status, parts.headers, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
 #[tokio::test]
 async fn every_method_needs_a_token_and_is_told_where_to_get_one() {
     let service = service(|_| {}).await;
     for method in ["POST", "GET", "DELETE", "PUT"] {
-        for (authorization, invalid) in [
-            (None, false),
-            (Some("Basic YTpi"), false),
-            (Some("Bearer nope"), true),
-        ] {
+        for (authorization, invalid) in
+            [(None, false), (Some("Basic YTpi"), false), (Some("Bearer nope"), true)]
+        {
             let mut request = request(method, "/mcp?access_token=writer-token");
             if let Some(value) = authorization {
                 request = request.header("authorization", value);
@@ -129,16 +109,11 @@ async fn every_method_needs_a_token_and_is_told_where_to_get_one() {
             assert_eq!(status, 401, "{method} {authorization:?}");
             let challenge = headers[header::WWW_AUTHENTICATE].to_str().unwrap();
             let metadata = "https://mem.example.com/.well-known/oauth-protected-resource/mcp";
-            assert!(
-                challenge.contains(&format!("resource_metadata=\"{metadata}\"")),
-                "{challenge}"
-            );
+            assert!(challenge.contains(&format!("resource_metadata=\"{metadata}\"")), "{challenge}");
             assert_eq!(challenge.contains("error=\"invalid_token\""), invalid);
         }
     }
-    let twice = request("POST", "/mcp")
-        .header("authorization", WRITER)
-        .header("authorization", READER);
+    let twice = request("POST", "/mcp").header("authorization", WRITER).header("authorization", READER);
     assert_eq!(send(&service, twice.body(Body::empty()).unwrap()).await.0, 401);
     for method in ["GET", "DELETE"] {
         let request = request(method, "/mcp").header("authorization", "bearer writer-token");
@@ -162,28 +137,13 @@ async fn both_spellings_answer_and_every_other_path_is_absent() {
         assert_eq!(body["result"]["tools"].as_array().unwrap().len(), 5);
         assert_eq!(body["result"]["cacheScope"], "private");
     }
-    for path in [
-        "/",
-        "/mcp/x",
-        "/.well-known/oauth-authorization-server",
-        "/health",
-    ] {
+    for path in ["/", "/mcp/x", "/.well-known/oauth-authorization-server", "/health"] {
         let (status, _, body) = send(&service, request("GET", path).body(Body::empty()).unwrap()).await;
-        assert_eq!(
-            (status.as_u16(), &body["error"]["code"]),
-            (404, &json!("not_found")),
-            "{path}"
-        );
+        assert_eq!((status.as_u16(), &body["error"]["code"]), (404, &json!("not_found")), "{path}");
     }
-    for path in [
-        "/.well-known/oauth-protected-resource",
-        "/.well-known/oauth-protected-resource/mcp",
-    ] {
+    for path in ["/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"] {
         let (status, _, body) = send(&service, request("GET", path).body(Body::empty()).unwrap()).await;
-        assert_eq!(
-            (status.as_u16(), &body["resource"]),
-            (200, &json!("https://mem.example.com/mcp"))
-        );
+        assert_eq!((status.as_u16(), &body["resource"]), (200, &json!("https://mem.example.com/mcp")));
     }
 }
 
@@ -191,10 +151,7 @@ async fn both_spellings_answer_and_every_other_path_is_absent() {
 async fn health_needs_neither_host_nor_token() {
     let service = service(|_| {}).await;
     for (path, expected) in [("/livez", "ok"), ("/readyz", "ok")] {
-        let request = Request::get(path)
-            .header("host", "10.0.0.7:8080")
-            .body(Body::empty())
-            .unwrap();
+        let request = Request::get(path).header("host", "10.0.0.7:8080").body(Body::empty()).unwrap();
         let (status, _, body) = send(&service, request).await;
         assert_eq!((status.as_u16(), &body["status"]), (200, &json!(expected)));
     }
@@ -229,10 +186,7 @@ async fn other_hosts_and_origins_are_refused_and_preflights_are_answered() {
         request.headers_mut().insert("origin", origin.parse().unwrap());
         let (status, headers, _) = send(&service, request).await;
         assert_eq!(status, expected, "{origin}");
-        assert_eq!(
-            headers.contains_key("access-control-allow-origin"),
-            expected == 200
-        );
+        assert_eq!(headers.contains_key("access-control-allow-origin"), expected == 200);
     }
     let preflight = request("OPTIONS", "/mcp")
         .header("origin", "https://app.example")
@@ -240,22 +194,12 @@ async fn other_hosts_and_origins_are_refused_and_preflights_are_answered() {
         .header("access-control-request-headers", "authorization, mcp-param-x");
     let (status, headers, _) = send(&service, preflight.body(Body::empty()).unwrap()).await;
     assert!(status.is_success());
-    assert_eq!(
-        headers["access-control-allow-headers"],
-        "authorization, mcp-param-x"
-    );
-    let refused = request("POST", "/mcp")
-        .header("origin", "https://app.example")
-        .body(Body::empty())
-        .unwrap();
+    assert_eq!(headers["access-control-allow-headers"], "authorization, mcp-param-x");
+    let refused =
+        request("POST", "/mcp").header("origin", "https://app.example").body(Body::empty()).unwrap();
     let (status, headers, _) = send(&service, refused).await;
     assert_eq!(status, 401);
-    assert!(
-        headers["access-control-expose-headers"]
-            .to_str()
-            .unwrap()
-            .contains("www-authenticate")
-    );
+    assert!(headers["access-control-expose-headers"].to_str().unwrap().contains("www-authenticate"));
 }
 
 #[tokio::test]
@@ -276,27 +220,18 @@ async fn what_is_no_message_is_refused_in_the_protocols_words() {
         ),
     ] {
         let (status, _, answer) = send(&service, post(body)).await;
-        assert_eq!(
-            (status.as_u16(), &answer["error"]["code"]),
-            (400, &json!(code)),
-            "{body}"
-        );
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (400, &json!(code)), "{body}");
     }
     let (status, _, _) = send(&service, post("x".repeat(10_001))).await;
     assert_eq!(status, 413);
     let chunks = futures::stream::iter((0..20).map(|_| Ok::<_, std::io::Error>("x".repeat(1_000))));
     assert_eq!(send(&service, post(Body::from_stream(chunks))).await.0, 413);
     let mut request = post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-    request
-        .headers_mut()
-        .insert("content-type", "text/plain".parse().unwrap());
+    request.headers_mut().insert("content-type", "text/plain".parse().unwrap());
     let (status, _, answer) = send(&service, request).await;
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (415, &json!(-32600)));
-    let (status, _, body) = send(
-        &service,
-        post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
-    )
-    .await;
+    let (status, _, body) =
+        send(&service, post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)).await;
     assert_eq!((status.as_u16(), body), (202, json!("")));
 }
 
@@ -315,11 +250,7 @@ async fn any_accept_header_is_taken_and_honoured() {
         }
         let (status, headers, body) = send(&service, request).await;
         assert_eq!(status, 200, "{accept:?}");
-        assert_eq!(
-            headers[header::CONTENT_TYPE] == "text/event-stream",
-            events,
-            "{accept:?}"
-        );
+        assert_eq!(headers[header::CONTENT_TYPE] == "text/event-stream", events, "{accept:?}");
         assert_eq!(body.is_string(), events, "{accept:?}");
     }
 }
@@ -328,28 +259,15 @@ async fn any_accept_header_is_taken_and_honoured() {
 async fn a_token_that_may_write_nowhere_is_refused_before_the_tool() {
     let service = service(|_| {}).await;
     let mut request = call("store_memory", &json!({"content": "c", "scope": "user:1"}));
-    request
-        .headers_mut()
-        .insert("authorization", READER.parse().unwrap());
+    request.headers_mut().insert("authorization", READER.parse().unwrap());
     let (status, headers, body) = send(&service, request).await;
-    assert_eq!(
-        (status.as_u16(), &body["error"]["code"]),
-        (403, &json!("action_not_granted"))
-    );
+    assert_eq!((status.as_u16(), &body["error"]["code"]), (403, &json!("action_not_granted")));
     let challenge = headers[header::WWW_AUTHENTICATE].to_str().unwrap();
-    assert!(
-        challenge.contains("insufficient_scope") && challenge.contains("memory:write"),
-        "{challenge}"
-    );
+    assert!(challenge.contains("insufficient_scope") && challenge.contains("memory:write"), "{challenge}");
     let mut request = call("recall_memory", &json!({"query": "q"}));
-    request
-        .headers_mut()
-        .insert("authorization", READER.parse().unwrap());
+    request.headers_mut().insert("authorization", READER.parse().unwrap());
     let (status, _, body) = send(&service, request).await;
-    assert_eq!(
-        (status.as_u16(), &body["result"]["isError"]),
-        (200, &json!(false))
-    );
+    assert_eq!((status.as_u16(), &body["result"]["isError"]), (200, &json!(false)));
     assert_eq!(body["result"]["content"][0]["text"], "No memories found.");
 }
 
@@ -357,18 +275,8 @@ async fn a_token_that_may_write_nowhere_is_refused_before_the_tool() {
 async fn bad_arguments_are_answers_that_name_the_field() {
     let service = service(|_| {}).await;
     for (tool, arguments, code, field) in [
-        (
-            "recall_memory",
-            json!({"query": "q", "k": 0}),
-            "invalid_argument",
-            json!("k"),
-        ),
-        (
-            "recall_memory",
-            json!({"query": "q", "kk": 1}),
-            "invalid_argument",
-            json!("kk"),
-        ),
+        ("recall_memory", json!({"query": "q", "k": 0}), "invalid_argument", json!("k")),
+        ("recall_memory", json!({"query": "q", "kk": 1}), "invalid_argument", json!("kk")),
         ("recall_memory", json!({}), "invalid_argument", json!("query")),
         (
             "forget_memory",
@@ -379,16 +287,9 @@ async fn bad_arguments_are_answers_that_name_the_field() {
     ] {
         let (status, _, body) = send(&service, call(tool, &arguments)).await;
         let result = &body["result"];
-        assert_eq!(
-            (status.as_u16(), &result["isError"]),
-            (200, &json!(true)),
-            "{body}"
-        );
+        assert_eq!((status.as_u16(), &result["isError"]), (200, &json!(true)), "{body}");
         assert_eq!(result["structuredContent"]["error"]["code"], code, "{arguments}");
-        assert_eq!(
-            result["structuredContent"]["error"]["field"], field,
-            "{arguments}"
-        );
+        assert_eq!(result["structuredContent"]["error"]["field"], field, "{arguments}");
     }
     let (_, _, body) = send(&service, call("nope", &json!({}))).await;
     assert_eq!((&body["id"], &body["error"]["code"]), (&json!(7), &json!(-32602)));
@@ -397,14 +298,9 @@ async fn bad_arguments_are_answers_that_name_the_field() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_stopped_and_answered() {
     let (_endpoint, app) = behind_a_slow_embedder(Duration::from_secs(30)).await;
-    let service = service_of(&app, |settings| {
-        settings.call_timeout = Duration::from_millis(100)
-    });
+    let service = service_of(&app, |settings| settings.call_timeout = Duration::from_millis(100));
     let (_, _, body) = send(&service, call("store_memory", &json!({"content": "x"}))).await;
-    assert_eq!(
-        body["result"]["structuredContent"]["error"]["code"], "timeout",
-        "{body}"
-    );
+    assert_eq!(body["result"]["structuredContent"]["error"]["code"], "timeout", "{body}");
 }
 
 #[tokio::test]
@@ -412,16 +308,10 @@ async fn a_fault_shows_none_of_its_cause() {
     let app = TestApp::start().await;
     app.admin().store("user:1", "something").await;
     let mut database = app.database.connect().await;
-    sqlx::raw_sql("alter table memory_term rename to hidden_table")
-        .execute(&mut database)
-        .await
-        .unwrap();
+    sqlx::raw_sql("alter table memory_term rename to hidden_table").execute(&mut database).await.unwrap();
     let service = service_of(&app, |_| {});
     let (_, _, body) = send(&service, call("store_memory", &json!({"content": "x y z"}))).await;
-    assert_eq!(
-        body["result"]["structuredContent"]["error"]["code"], "internal",
-        "{body}"
-    );
+    assert_eq!(body["result"]["structuredContent"]["error"]["code"], "internal", "{body}");
     assert!(!body.to_string().contains("memory_term"), "{body}");
 }
 
@@ -431,29 +321,20 @@ async fn the_limit_counts_for_each_subject() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(send(&service, post(ping)).await.0, 200);
     let (status, headers, body) = send(&service, post(ping)).await;
-    assert_eq!(
-        (status.as_u16(), &body["error"]["code"]),
-        (429, &json!("rate_limited"))
-    );
+    assert_eq!((status.as_u16(), &body["error"]["code"]), (429, &json!("rate_limited")));
     assert_eq!(headers[header::RETRY_AFTER], "1");
     let mut other = post(ping);
-    other
-        .headers_mut()
-        .insert("authorization", READER.parse().unwrap());
+    other.headers_mut().insert("authorization", READER.parse().unwrap());
     assert_eq!(send(&service, other).await.0, 200);
 }
 
 #[tokio::test]
 async fn a_silent_call_becomes_a_stream_with_signs_of_life() {
     let (_endpoint, app) = behind_a_slow_embedder(Duration::from_secs(1)).await;
-    let service = service_of(&app, |settings| {
-        settings.silent_after = Duration::from_millis(200)
-    });
+    let service = service_of(&app, |settings| settings.silent_after = Duration::from_millis(200));
     let arguments = json!({"query": "anything"});
     let mut request = call("recall_memory", &arguments);
-    request
-        .headers_mut()
-        .insert("accept", "application/json, text/event-stream".parse().unwrap());
+    request.headers_mut().insert("accept", "application/json, text/event-stream".parse().unwrap());
     let (status, headers, body) = send(&service, request).await;
     assert_eq!(
         (status.as_u16(), &headers["x-accel-buffering"]),
@@ -465,10 +346,7 @@ async fn a_silent_call_becomes_a_stream_with_signs_of_life() {
     assert_eq!(serde_json::from_str::<Value>(data).unwrap()["id"], 7);
     let (_, headers, body) = send(&service, call("recall_memory", &arguments)).await;
     assert_eq!(headers[header::CONTENT_TYPE], "application/json");
-    assert_eq!(
-        body["result"]["structuredContent"]["degraded"],
-        json!(["embedder"])
-    );
+    assert_eq!(body["result"]["structuredContent"]["degraded"], json!(["embedder"]));
 }
 
 #[tokio::test]
@@ -483,12 +361,8 @@ async fn the_current_protocol_needs_no_handshake() {
         params["_meta"] = meta.clone();
         let mut request =
             post(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string());
-        request
-            .headers_mut()
-            .insert("mcp-protocol-version", "2026-07-28".parse().unwrap());
-        request
-            .headers_mut()
-            .insert("mcp-method", method.parse().unwrap());
+        request.headers_mut().insert("mcp-protocol-version", "2026-07-28".parse().unwrap());
+        request.headers_mut().insert("mcp-method", method.parse().unwrap());
         let (status, _, body) = send(&service, request).await;
         assert_eq!(status, 200, "{body}");
         assert_eq!(body["result"]["cacheScope"], "private", "{body}");
@@ -499,8 +373,5 @@ async fn the_current_protocol_needs_no_handshake() {
     let (_, _, body) = send(&service, request).await;
     assert_eq!(body["result"]["protocolVersion"], "2025-06-18");
     let instructions = body["result"]["instructions"].as_str().unwrap();
-    assert!(
-        instructions.contains("user:1=write") && instructions.len() <= 2_048,
-        "{instructions}"
-    );
+    assert!(instructions.contains("user:1=write") && instructions.len() <= 2_048, "{instructions}");
 }

@@ -63,12 +63,7 @@ fn source(root: &Path, file: &Path) -> Source {
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
         .map(|(at, line)| (at + 1, line.to_owned()))
         .collect();
-    Source {
-        path,
-        module,
-        lines: text.lines().count(),
-        code,
-    }
+    Source { path, module, lines: text.lines().count(), code }
 }
 
 /// Every line of code that `wrong` says something about.
@@ -102,10 +97,7 @@ fn against_the_direction(module: &str, line: &str) -> Option<String> {
                 continue;
             }
             let path = &line[at + prefix.len()..];
-            let used: String = path
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
+            let used: String = path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             let Some(other) = row(&used) else {
                 return Some(format!("{prefix}{path}: name one module of lib.rs"));
             };
@@ -131,9 +123,7 @@ fn every_module_has_its_row_and_every_row_its_modules() {
 
 #[test]
 fn modules_use_only_what_is_below_them() {
-    assert_none(&findings(|source, line| {
-        against_the_direction(&source.module, line)
-    }));
+    assert_none(&findings(|source, line| against_the_direction(&source.module, line)));
     // In a top-level file `super` is the crate, and would hide a path from the rule.
     assert_none(&findings(|source, line| {
         let hidden = !source.path.contains('/') && line.contains("super::");
@@ -168,10 +158,7 @@ fn the_rule_of_direction_finds_what_is_against_it() {
 fn only_db_speaks_sql() {
     let mut statements = 0;
     for source in sources() {
-        let here = source
-            .code
-            .iter()
-            .filter(|(_, line)| line.contains("sqlx::query"));
+        let here = source.code.iter().filter(|(_, line)| line.contains("sqlx::query"));
         let here = here.count();
         if source.module == "db" {
             statements += here;
@@ -181,16 +168,9 @@ fn only_db_speaks_sql() {
     }
     assert!(statements > 0, "the search finds nothing at all");
     assert_none(&findings(|source, line| {
-        let statement = [
-            "raw_sql(",
-            "QueryBuilder",
-            "query!(",
-            "query_as!(",
-            "query_as(",
-            "query_scalar",
-        ]
-        .iter()
-        .any(|word| line.contains(word));
+        let statement = ["raw_sql(", "QueryBuilder", "query!(", "query_as!(", "query_as(", "query_scalar"]
+            .iter()
+            .any(|word| line.contains(word));
         (source.module != "db" && statement).then(|| format!("SQL outside src/db: {}", line.trim()))
     }));
 }
@@ -198,9 +178,7 @@ fn only_db_speaks_sql() {
 #[test]
 fn time_is_an_input() {
     assert_none(&findings(|source, line| {
-        let reads = ["Utc::now", "Local::now", "SystemTime::now"]
-            .iter()
-            .any(|clock| line.contains(clock));
+        let reads = ["Utc::now", "Local::now", "SystemTime::now"].iter().any(|clock| line.contains(clock));
         (source.module != "clock" && reads).then(|| "reads the time itself: ask the Clock".to_owned())
     }));
 }

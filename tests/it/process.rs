@@ -22,10 +22,7 @@ const STOP: Duration = Duration::from_secs(20);
 
 /// A data folder that Postgres' user can reach.
 fn data_folder() -> TempDir {
-    tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o755))
-        .tempdir()
-        .unwrap()
+    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap()
 }
 
 /// The command with no variable of memser but these.
@@ -37,9 +34,7 @@ fn memser(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
             command.env(name, value);
         }
     }
-    command
-        .env("MEMSER_BIND", "127.0.0.1:0")
-        .envs(variables.iter().copied());
+    command.env("MEMSER_BIND", "127.0.0.1:0").envs(variables.iter().copied());
     command
 }
 
@@ -94,12 +89,7 @@ impl Running {
             child.kill().unwrap();
             panic!("memser did not start: {}", logged.join().unwrap());
         };
-        Self {
-            child,
-            url,
-            printed,
-            logged,
-        }
+        Self { child, url, printed, logged }
     }
 
     fn client(&self, token: &str) -> Client {
@@ -159,10 +149,7 @@ async fn memories_and_the_token_outlive_a_kill_and_neither_is_logged() {
     memser.signal(Signal::SIGKILL);
     let (code, printed, first_log) = memser.end().await;
     assert_eq!(code, None);
-    assert!(
-        printed.contains(&token),
-        "the first start does not show the token"
-    );
+    assert!(printed.contains(&token), "the first start does not show the token");
     kill(postgres, None).expect("Postgres went with the killed memser, so that there is nothing to test");
 
     let memser = Running::start(data.path(), &debug);
@@ -173,29 +160,19 @@ async fn memories_and_the_token_outlive_a_kill_and_neither_is_logged() {
     let mut expected = texts.to_vec();
     expected.sort_unstable();
     assert_eq!(kept, expected);
-    let outcome = memser
-        .client("wrong-token-0123456789")
-        .post("tools/list", json!({}))
-        .await;
+    let outcome = memser.client("wrong-token-0123456789").post("tools/list", json!({})).await;
     assert_eq!(outcome.status(), 401);
     let postgres = postmaster(data.path());
     memser.signal(Signal::SIGTERM);
     let (code, printed, second_log) = memser.end().await;
     assert_eq!(code, Some(0), "{second_log}");
     assert!(kill(postgres, None).is_err(), "Postgres still runs");
-    assert!(
-        !printed.contains(&token),
-        "the second start shows the token again"
-    );
+    assert!(!printed.contains(&token), "the second start shows the token again");
 
     // A log that says nothing would keep every secret.
     assert!(first_log.contains("DEBUG"), "{first_log}");
     for log in [first_log, second_log] {
-        for secret in texts
-            .iter()
-            .copied()
-            .chain([token.as_str(), "Zephyrine", "Buildkite"])
-        {
+        for secret in texts.iter().copied().chain([token.as_str(), "Zephyrine", "Buildkite"]) {
             let line = log.lines().find(|line| line.contains(secret));
             assert_eq!(line, None, "{secret} is in the log");
         }
@@ -207,13 +184,7 @@ async fn an_interrupt_stops_it_in_order_and_healthcheck_tells_both_states() {
     let data = data_folder();
     let memser = Running::start(data.path(), &[]);
     let postgres = postmaster(data.path());
-    let address = memser
-        .url
-        .strip_prefix("http://")
-        .unwrap()
-        .strip_suffix("/mcp")
-        .unwrap()
-        .to_owned();
+    let address = memser.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
     let there = [("MEMSER_BIND", address.as_str())];
     let healthy = output(&["healthcheck"], &there);
     assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
@@ -233,10 +204,7 @@ fn migrate_makes_the_schema_and_leaves_nothing_running() {
         let migrated = output(&["migrate"], &[("MEMSER_DATA_DIR", folder)]);
         assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
         assert!(data.path().join("pg/PG_VERSION").exists());
-        assert!(
-            !data.path().join("pg/postmaster.pid").exists(),
-            "Postgres still runs"
-        );
+        assert!(!data.path().join("pg/postmaster.pid").exists(), "Postgres still runs");
     }
 }
 
@@ -263,22 +231,13 @@ fn wrong_settings_are_refused_by_name() {
 #[test]
 fn an_unreachable_database_is_named_without_its_password() {
     // Bound and dropped: nobody listens there.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgres://memser:hunter2@{closed}/memser");
-    let variables = [
-        ("DATABASE_URL", url.as_str()),
-        ("MEMSER_TOKEN", "0123456789abcdef-token"),
-        ("MEMSER_LOG", "debug"),
-    ];
+    let variables =
+        [("DATABASE_URL", url.as_str()), ("MEMSER_TOKEN", "0123456789abcdef-token"), ("MEMSER_LOG", "debug")];
     let output = output(&[], &variables);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(words.contains("DATABASE_URL"), "{words}");
-    assert!(
-        !words.contains("hunter2") && !words.contains("0123456789abcdef"),
-        "{words}"
-    );
+    assert!(!words.contains("hunter2") && !words.contains("0123456789abcdef"), "{words}");
 }

@@ -52,10 +52,7 @@ impl TestAppBuilder {
 
     /// Accepts `token` with these grants, under the token's own text as its name.
     pub fn token(mut self, token: &str, grants: &[&str]) -> Self {
-        self.tokens.push((
-            token.to_owned(),
-            grants.iter().map(|grant| (*grant).to_owned()).collect(),
-        ));
+        self.tokens.push((token.to_owned(), grants.iter().map(|grant| (*grant).to_owned()).collect()));
         self
     }
 
@@ -84,10 +81,7 @@ impl TestAppBuilder {
             Some(database) => database,
             None => TestDatabase::create().await,
         };
-        let clock = self
-            .clock
-            .take()
-            .unwrap_or_else(|| FixedClock::at(start_of_time()));
+        let clock = self.clock.take().unwrap_or_else(|| FixedClock::at(start_of_time()));
         let folder = tempfile::tempdir().unwrap();
         if !self.tokens.is_empty() {
             let mut file = String::new();
@@ -97,8 +91,7 @@ impl TestAppBuilder {
             }
             let path = folder.path().join("tokens.toml");
             std::fs::write(&path, file).unwrap();
-            self.settings
-                .insert("MEMSER_TOKENS_FILE".to_owned(), path.to_str().unwrap().to_owned());
+            self.settings.insert("MEMSER_TOKENS_FILE".to_owned(), path.to_str().unwrap().to_owned());
         }
         for (name, value) in [
             ("MEMSER_BIND", "127.0.0.1:0"),
@@ -107,9 +100,7 @@ impl TestAppBuilder {
             ("DATABASE_MAX_CONNECTIONS", "5"),
             ("ENABLE_SCHEDULER", "false"),
         ] {
-            self.settings
-                .entry(name.to_owned())
-                .or_insert_with(|| value.to_owned());
+            self.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
         let config = Config::from_lookup(&|name| self.settings.get(name).cloned()).unwrap();
         let app: App = app::build(config, Clock::Fixed(clock.clone())).await.unwrap();
@@ -119,16 +110,7 @@ impl TestAppBuilder {
             // Dropped without a word counts as well.
             let _ = stopped.await;
         }));
-        TestApp {
-            address,
-            clock,
-            database,
-            engine,
-            jobs,
-            stop: Some(stop),
-            served,
-            _tokens: folder,
-        }
+        TestApp { address, clock, database, engine, jobs, stop: Some(stop), served, _tokens: folder }
     }
 }
 

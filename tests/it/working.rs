@@ -30,14 +30,7 @@ impl Bench {
     fn new(working: Working, scopes: [ScopeId; 2], database: Option<TestDatabase>) -> Self {
         let time = FixedClock::at(DateTime::from_timestamp(1_800_000_000, 123_456_000).unwrap());
         let [scope, other] = scopes;
-        Self {
-            working,
-            scope,
-            other,
-            clock: Clock::Fixed(time.clone()),
-            time,
-            _database: database,
-        }
+        Self { working, scope, other, clock: Clock::Fixed(time.clone()), time, _database: database }
     }
 
     fn redis(cap: u32) -> Self {
@@ -85,9 +78,7 @@ impl Bench {
     }
 
     async fn put(&self, content: &str, ttl: Duration) -> memser::error::Result<memser::working::Put> {
-        self.working
-            .put(self.scope, self.new_memory(content), ttl, self.now())
-            .await
+        self.working.put(self.scope, self.new_memory(content), ttl, self.now()).await
     }
 
     async fn contents(&self, scope: ScopeId) -> Vec<String> {
@@ -120,38 +111,16 @@ on_both! {
 
 async fn what_is_put_is_listed(bench: Bench) {
     let content = "naïve 東京 🦀 'quotes' \\u0000 {\"json\": [1]}\n\ttabs";
-    let new = NewWorking {
-        occurred_at: Some(bench.now() - MINUTE),
-        ..bench.new_memory(content)
-    };
-    let put = bench
-        .working
-        .put(bench.scope, new.clone(), MINUTE, bench.now())
-        .await
-        .unwrap();
+    let new = NewWorking { occurred_at: Some(bench.now() - MINUTE), ..bench.new_memory(content) };
+    let put = bench.working.put(bench.scope, new.clone(), MINUTE, bench.now()).await.unwrap();
     assert_eq!((put.id, put.refreshed, put.support), (new.id, false, 1));
 
-    let [memory] = bench
-        .working
-        .list(bench.scope, bench.now())
-        .await
-        .unwrap()
-        .try_into()
-        .unwrap();
-    assert_eq!(
-        (memory.id, memory.tier, memory.support),
-        (new.id, Tier::Working, 1)
-    );
+    let [memory] = bench.working.list(bench.scope, bench.now()).await.unwrap().try_into().unwrap();
+    assert_eq!((memory.id, memory.tier, memory.support), (new.id, Tier::Working, 1));
     assert_eq!(memory.content, content);
-    assert_eq!(
-        (memory.tags, memory.source, memory.actor),
-        (new.tags, new.source, new.actor)
-    );
+    assert_eq!((memory.tags, memory.source, memory.actor), (new.tags, new.source, new.actor));
     assert_eq!(memory.metadata, new.metadata);
-    assert_eq!(
-        (memory.created_at, memory.occurred_at),
-        (new.created_at, new.occurred_at)
-    );
+    assert_eq!((memory.created_at, memory.occurred_at), (new.created_at, new.occurred_at));
     assert_eq!(memory.expires_at, Some(put.expires_at));
     assert!((memory.confidence - CONFIDENCE).abs() < f32::EPSILON);
 }
@@ -174,13 +143,7 @@ async fn the_same_content_is_refreshed(bench: Bench) {
     assert!(second.expires_at > first.expires_at);
     // Past the first life, and at last past the second: it was renewed, not dropped.
     bench.time.advance(MINUTE);
-    let [memory] = bench
-        .working
-        .list(bench.scope, bench.now())
-        .await
-        .unwrap()
-        .try_into()
-        .unwrap();
+    let [memory] = bench.working.list(bench.scope, bench.now()).await.unwrap().try_into().unwrap();
     assert_eq!((memory.support, memory.expires_at), (2, Some(second.expires_at)));
     bench.time.advance(MINUTE);
     assert!(bench.contents(bench.scope).await.is_empty());
@@ -198,60 +161,25 @@ async fn an_expired_entry_is_no_repeat(bench: Bench) {
 async fn a_full_scope_refuses(bench: Bench) {
     bench.put("one", MINUTE).await.unwrap();
     bench.put("two", 3 * MINUTE).await.unwrap();
-    assert_eq!(
-        bench.put("three", MINUTE).await.unwrap_err().code(),
-        "limit_exceeded"
-    );
-    assert_eq!(
-        bench.contents(bench.scope).await,
-        ["two", "one"],
-        "nothing is evicted"
-    );
-    assert!(
-        bench.put("one", MINUTE).await.unwrap().refreshed,
-        "a repeat needs no room"
-    );
+    assert_eq!(bench.put("three", MINUTE).await.unwrap_err().code(), "limit_exceeded");
+    assert_eq!(bench.contents(bench.scope).await, ["two", "one"], "nothing is evicted");
+    assert!(bench.put("one", MINUTE).await.unwrap().refreshed, "a repeat needs no room");
 
     let new = bench.new_memory("three");
-    bench
-        .working
-        .put(bench.other, new, MINUTE, bench.now())
-        .await
-        .unwrap();
+    bench.working.put(bench.other, new, MINUTE, bench.now()).await.unwrap();
     bench.time.advance(MINUTE);
     bench.put("three", MINUTE).await.unwrap();
-    assert_eq!(
-        bench.contents(bench.scope).await,
-        ["three", "two"],
-        "what has expired takes no room"
-    );
+    assert_eq!(bench.contents(bench.scope).await, ["three", "two"], "what has expired takes no room");
 }
 
 async fn removing_says_what_was_there(bench: Bench) {
     let one = bench.put("one", MINUTE).await.unwrap().id;
     let two = bench.put("two", MINUTE).await.unwrap().id;
     let absent = Uuid::new_v4();
-    assert!(
-        bench
-            .working
-            .remove(bench.other, &[one, two])
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(bench.working.remove(bench.other, &[one, two]).await.unwrap().is_empty());
     assert!(bench.working.remove(bench.scope, &[]).await.unwrap().is_empty());
-    assert_eq!(
-        bench.working.remove(bench.scope, &[one, absent]).await.unwrap(),
-        [one]
-    );
-    assert!(
-        bench
-            .working
-            .remove(bench.scope, &[one])
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(bench.working.remove(bench.scope, &[one, absent]).await.unwrap(), [one]);
+    assert!(bench.working.remove(bench.scope, &[one]).await.unwrap().is_empty());
     assert_eq!(bench.contents(bench.scope).await, ["two"]);
 }
 
@@ -259,11 +187,7 @@ async fn clearing_leaves_the_other_scope_alone(bench: Bench) {
     for content in ["one", "two"] {
         bench.put(content, MINUTE).await.unwrap();
         let new = bench.new_memory(content);
-        bench
-            .working
-            .put(bench.other, new, MINUTE, bench.now())
-            .await
-            .unwrap();
+        bench.working.put(bench.other, new, MINUTE, bench.now()).await.unwrap();
     }
     assert_eq!(bench.working.clear(bench.scope).await.unwrap(), 2);
     assert_eq!(bench.working.clear(bench.scope).await.unwrap(), 0);
@@ -276,13 +200,7 @@ async fn concurrent_puts_of_one_content_add_up(bench: Bench) {
     let puts = futures::future::join_all((0..20).map(|_| bench.put("tea", MINUTE))).await;
     let ids: HashSet<Uuid> = puts.iter().map(|put| put.as_ref().unwrap().id).collect();
     assert_eq!(ids.len(), 1);
-    let [memory] = bench
-        .working
-        .list(bench.scope, bench.now())
-        .await
-        .unwrap()
-        .try_into()
-        .unwrap();
+    let [memory] = bench.working.list(bench.scope, bench.now()).await.unwrap().try_into().unwrap();
     assert_eq!(memory.support, 20);
 }
 
@@ -339,14 +257,7 @@ async fn a_hanging_redis_does_not_hang_the_call() {
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let working = Working::redis(&url, DEFAULT_CAP).unwrap();
     let start = Instant::now();
-    assert_eq!(
-        working
-            .list(ScopeId(1), DateTime::UNIX_EPOCH)
-            .await
-            .unwrap_err()
-            .code(),
-        "unavailable"
-    );
+    assert_eq!(working.list(ScopeId(1), DateTime::UNIX_EPOCH).await.unwrap_err().code(), "unavailable");
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 

@@ -40,20 +40,10 @@ impl Account {
                     "MEMSER_PG_USER={pg_user} is root, which Postgres refuses to run as: name an existing user that is not root"
                 );
             }
-            return Ok(Self {
-                name: user.name,
-                uid: user.uid,
-                gid: user.gid,
-                is_switched: true,
-            });
+            return Ok(Self { name: user.name, uid: user.uid, gid: user.gid, is_switched: true });
         }
         let user = memser_user()?;
-        Ok(Self {
-            name: user.name,
-            uid: user.uid,
-            gid: user.gid,
-            is_switched: false,
-        })
+        Ok(Self { name: user.name, uid: user.uid, gid: user.gid, is_switched: false })
     }
 
     /// A command that runs as this account, with a clean environment, no input, and a process group of its own, so
@@ -66,11 +56,7 @@ impl Account {
                 command.env(name, value);
             }
         }
-        command
-            .env("LC_ALL", "C")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .process_group(0);
+        command.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null()).process_group(0);
         if self.is_switched {
             // Setting the uid as root also drops the supplementary groups.
             command.uid(self.uid.as_raw()).gid(self.gid.as_raw());
@@ -160,12 +146,7 @@ mod tests {
 
     #[test]
     fn children_inherit_no_postgres_variables() {
-        let account = Account {
-            name: "x".into(),
-            uid: geteuid(),
-            gid: Gid::current(),
-            is_switched: false,
-        };
+        let account = Account { name: "x".into(), uid: geteuid(), gid: Gid::current(), is_switched: false };
         let output = account.command("env").output().unwrap();
         let names: Vec<_> = std::str::from_utf8(&output.stdout)
             .unwrap()

@@ -28,11 +28,7 @@ impl DataFolder {
         // Postgres' user has to pass through the folder to its own, but need not see what else is there.
         let passage = if account.is_switched() { 0o011 } else { 0 };
         let explain = || format!("cannot use the data folder {} (MEMSER_DATA_DIR)", path.display());
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700 | passage)
-            .create(path)
-            .with_context(explain)?;
+        DirBuilder::new().recursive(true).mode(0o700 | passage).create(path).with_context(explain)?;
         let path = path.canonicalize().with_context(explain)?;
         let metadata = path.metadata().with_context(explain)?;
         let owner = Uid::from_raw(metadata.uid());
@@ -41,11 +37,7 @@ impl DataFolder {
             let mode = metadata.mode() & 0o7755 | passage;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).with_context(explain)?;
         } else if !owner.is_root() {
-            bail!(
-                "the data folder {} belongs to user {}, not to memser's",
-                path.display(),
-                name_of(owner)
-            );
+            bail!("the data folder {} belongs to user {}, not to memser's", path.display(), name_of(owner));
         }
         if let Some(barrier) = account.barrier(&path)? {
             bail!(
@@ -78,10 +70,7 @@ impl DataFolder {
         let user = memser_user()?.name.replace('"', "\"\"");
         for (file, rules) in [
             (hba, "local all all peer map=memser\n".to_owned()),
-            (
-                ident,
-                format!("memser \"{user}\" {SUPERUSER}\nmemser \"{user}\" {ROLE}\n"),
-            ),
+            (ident, format!("memser \"{user}\" {SUPERUSER}\nmemser \"{user}\" {ROLE}\n")),
         ] {
             fs::write(&file, format!("# Written by memser at every start.\n{rules}"))
                 .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)))
@@ -117,10 +106,7 @@ impl DataFolder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 if fs::read_dir(&pg)?.next().is_some() {
                     // Not a half-made cluster: memser makes them elsewhere and renames them. Nothing unknown is deleted.
-                    bail!(
-                        "{} holds files but no PostgreSQL cluster: move them away",
-                        pg.display()
-                    );
+                    bail!("{} holds files but no PostgreSQL cluster: move them away", pg.display());
                 }
                 Ok(None)
             }
@@ -138,29 +124,12 @@ impl DataFolder {
             .create(&new)
             .with_context(|| format!("cannot create {}", new.display()))?;
         account.give(&new)?;
-        tracing::info!(
-            "Creating a database in {} ({})",
-            self.path.display(),
-            installation.version
-        );
+        tracing::info!("Creating a database in {} ({})", self.path.display(), installation.version);
         let mut command = account.command(installation.bin.join("initdb"));
         // C: memser folds case and sorts by itself, and a system update cannot change the order under an index.
-        command.args([
-            "--encoding=UTF8",
-            "--locale=C",
-            "--data-checksums",
-            "--no-instructions",
-        ]);
-        command.args([
-            &format!("--username={SUPERUSER}"),
-            "--auth-local=peer",
-            "--auth-host=reject",
-        ]);
-        let output = command
-            .arg("-D")
-            .arg(&new)
-            .output()
-            .context("cannot run initdb")?;
+        command.args(["--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]);
+        command.args([&format!("--username={SUPERUSER}"), "--auth-local=peer", "--auth-host=reject"]);
+        let output = command.arg("-D").arg(&new).output().context("cannot run initdb")?;
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
             bail!(
@@ -182,12 +151,7 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
     let path = data_dir.join("lock");
     let explain = || format!("cannot use {}", path.display());
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(&path).with_context(explain)?;
     match file.try_lock() {
         Ok(()) => {
@@ -208,10 +172,7 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
 }
 
 fn name_of(uid: Uid) -> String {
-    User::from_uid(uid)
-        .ok()
-        .flatten()
-        .map_or_else(|| uid.to_string(), |user| user.name)
+    User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// Makes memser's role and database, and brings pgvector to the version of the binaries.
@@ -223,24 +184,11 @@ pub(super) async fn provision(superuser: &PgConnectOptions) -> anyhow::Result<()
     if !exists(&mut server, "select 1 from pg_roles where rolname = $1", ROLE).await? {
         run(&mut server, format!("create role {ROLE}")).await?;
     }
-    run(
-        &mut server,
-        format!("alter role {ROLE} login nosuperuser nobypassrls nocreatedb nocreaterole"),
-    )
-    .await?;
-    if !exists(
-        &mut server,
-        "select 1 from pg_database where datname = $1",
-        DATABASE,
-    )
-    .await?
-    {
-        // A statement of its own: Postgres removes what a crash leaves of a `create database`.
-        run(
-            &mut server,
-            format!("create database {DATABASE} owner {ROLE} template template0"),
-        )
+    run(&mut server, format!("alter role {ROLE} login nosuperuser nobypassrls nocreatedb nocreaterole"))
         .await?;
+    if !exists(&mut server, "select 1 from pg_database where datname = $1", DATABASE).await? {
+        // A statement of its own: Postgres removes what a crash leaves of a `create database`.
+        run(&mut server, format!("create database {DATABASE} owner {ROLE} template template0")).await?;
     }
     server.close().await?;
 
@@ -256,11 +204,7 @@ pub(super) async fn provision(superuser: &PgConnectOptions) -> anyhow::Result<()
 }
 
 async fn exists(connection: &mut PgConnection, query: &'static str, name: &str) -> sqlx::Result<bool> {
-    Ok(sqlx::query(query)
-        .bind(name)
-        .fetch_optional(connection)
-        .await?
-        .is_some())
+    Ok(sqlx::query(query).bind(name).fetch_optional(connection).await?.is_some())
 }
 
 /// Runs DDL, which takes no parameters; the names in it are this module's constants.

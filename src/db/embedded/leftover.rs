@@ -87,9 +87,7 @@ fn works_in(pid: Pid, pg: &Path) -> bool {
         return is_postgres && link("cwd") == pg;
     }
     // Without /proc (macOS): the postmaster's command line names its folder.
-    let output = Command::new("ps")
-        .args(["-o", "command=", "-p", &pid.to_string()])
-        .output();
+    let output = Command::new("ps").args(["-o", "command=", "-p", &pid.to_string()]).output();
     output.is_ok_and(|output| {
         let command = String::from_utf8_lossy(&output.stdout);
         command.contains("postgres") && command.contains(&format!("-D {}", pg.display()))
@@ -166,15 +164,8 @@ mod tests {
 
         stop(&pg).unwrap();
 
-        assert!(
-            stranger.try_wait().unwrap().is_none(),
-            "the stranger was signalled"
-        );
-        assert_eq!(
-            file.exists(),
-            !proc_is_there(),
-            "Postgres would refuse to start because of the stranger"
-        );
+        assert!(stranger.try_wait().unwrap().is_none(), "the stranger was signalled");
+        assert_eq!(file.exists(), !proc_is_there(), "Postgres would refuse to start because of the stranger");
         stranger.kill().unwrap();
         stranger.wait().unwrap();
     }

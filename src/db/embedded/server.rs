@@ -57,17 +57,14 @@ impl Launch {
         log.rotate()?;
         let from = log.len();
         let mut server = self.spawn(&log)?;
-        server
-            .ready(&connect_options(&self.socket.path, SUPERUSER, "postgres"))
-            .await
-            .map_err(|error| {
-                let tail = log.tail(from);
-                error.context(format!(
-                    "Postgres did not start. {} Its last words ({}):\n{tail}",
-                    hint(&tail),
-                    log.path.display()
-                ))
-            })?;
+        server.ready(&connect_options(&self.socket.path, SUPERUSER, "postgres")).await.map_err(|error| {
+            let tail = log.tail(from);
+            error.context(format!(
+                "Postgres did not start. {} Its last words ({}):\n{tail}",
+                hint(&tail),
+                log.path.display()
+            ))
+        })?;
         Ok(server)
     }
 
@@ -94,10 +91,7 @@ impl Launch {
             setting
         };
         // This one is a list, in which a quoted element may hold a comma.
-        let socket = format!(
-            "\"{}\"",
-            self.socket.path.display().to_string().replace('"', "\"\"")
-        );
+        let socket = format!("\"{}\"", self.socket.path.display().to_string().replace('"', "\"\""));
         let mut settings = vec![
             path("hba_file", &hba),
             path("ident_file", &ident),
@@ -203,10 +197,7 @@ impl Server {
     /// Shuts the server down and waits for its end.
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         // Fast: open transactions are rolled back. Immediate: a recovery at the next start, but nothing is lost.
-        for (signal, limit) in [
-            (Signal::SIGINT, FAST_SHUTDOWN),
-            (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN),
-        ] {
+        for (signal, limit) in [(Signal::SIGINT, FAST_SHUTDOWN), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN)] {
             self.signal(signal);
             if let Ok(status) = timeout(limit, self.child.wait()).await {
                 let status = status?;
@@ -256,17 +247,13 @@ struct Log {
 
 impl Log {
     fn of(data_dir: &Path) -> Self {
-        Self {
-            path: data_dir.join("postgres.log"),
-        }
+        Self { path: data_dir.join("postgres.log") }
     }
 
     fn open(&self) -> anyhow::Result<File> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
-        options
-            .open(&self.path)
-            .with_context(|| format!("cannot write {}", self.path.display()))
+        options.open(&self.path).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     fn len(&self) -> u64 {
@@ -317,10 +304,7 @@ mod tests {
         writer.write_all(b"after\n").unwrap();
 
         assert_eq!(fs::read_to_string(&log.path).unwrap(), "after\n");
-        assert_eq!(
-            folder.path().join("postgres.log.1").metadata().unwrap().len(),
-            LOG_LIMIT + 6
-        );
+        assert_eq!(folder.path().join("postgres.log.1").metadata().unwrap().len(), LOG_LIMIT + 6);
     }
 
     #[test]

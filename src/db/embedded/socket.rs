@@ -38,24 +38,16 @@ impl SocketFolder {
             }
             fs::set_permissions(&near, fs::Permissions::from_mode(0o700))?;
             account.give(&near)?;
-            return Ok(Self {
-                path: near,
-                is_temporary: false,
-            });
+            return Ok(Self { path: near, is_temporary: false });
         }
-        let parents = runtime_folders(
-            account.is_switched(),
-            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
-        );
+        let parents =
+            runtime_folders(account.is_switched(), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
         for parent in &parents {
             let path = parent.join(format!("memser-{:08x}", rand::random::<u32>()));
             // `mkdir` neither follows a link nor takes a folder that somebody put there before.
             if fits(&path) && create(&path).is_ok() {
                 account.give(&path)?;
-                return Ok(Self {
-                    path,
-                    is_temporary: true,
-                });
+                return Ok(Self { path, is_temporary: true });
             }
         }
         bail!(
@@ -79,29 +71,18 @@ impl Drop for SocketFolder {
 }
 
 fn create(path: &Path) -> anyhow::Result<()> {
-    DirBuilder::new()
-        .mode(0o700)
-        .create(path)
-        .with_context(|| format!("cannot create {}", path.display()))
+    DirBuilder::new().mode(0o700).create(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 /// Whether the socket's path in this folder is short enough.
 fn fits(folder: &Path) -> bool {
-    folder
-        .join(format!(".s.PGSQL.{PORT}"))
-        .as_os_str()
-        .as_bytes()
-        .len()
-        <= LONGEST_PATH
+    folder.join(format!(".s.PGSQL.{PORT}")).as_os_str().as_bytes().len() <= LONGEST_PATH
 }
 
 /// Where short-lived folders go, best first. Root prefers `/run`, where no other user can write.
 fn runtime_folders(is_root: bool, xdg_runtime_dir: Option<PathBuf>) -> Vec<PathBuf> {
-    let own = if is_root {
-        Some(PathBuf::from("/run"))
-    } else {
-        xdg_runtime_dir.filter(|path| path.is_absolute())
-    };
+    let own =
+        if is_root { Some(PathBuf::from("/run")) } else { xdg_runtime_dir.filter(|path| path.is_absolute()) };
     own.into_iter().chain([PathBuf::from("/tmp")]).collect()
 }
 
@@ -112,33 +93,18 @@ mod tests {
     #[test]
     fn a_path_fits_up_to_the_byte() {
         let socket = "/.s.PGSQL.5432".len();
-        assert!(fits(&PathBuf::from(format!(
-            "/{}",
-            "x".repeat(LONGEST_PATH - socket - 1)
-        ))));
-        assert!(!fits(&PathBuf::from(format!(
-            "/{}",
-            "x".repeat(LONGEST_PATH - socket)
-        ))));
+        assert!(fits(&PathBuf::from(format!("/{}", "x".repeat(LONGEST_PATH - socket - 1)))));
+        assert!(!fits(&PathBuf::from(format!("/{}", "x".repeat(LONGEST_PATH - socket)))));
         // Bytes count, not characters.
-        assert!(!fits(&PathBuf::from(format!(
-            "/{}",
-            "ä".repeat(LONGEST_PATH / 2)
-        ))));
+        assert!(!fits(&PathBuf::from(format!("/{}", "ä".repeat(LONGEST_PATH / 2)))));
     }
 
     #[test]
     fn runtime_folders_by_user() {
         let xdg = Some(PathBuf::from("/run/user/1000"));
-        assert_eq!(
-            runtime_folders(false, xdg.clone()),
-            [Path::new("/run/user/1000"), Path::new("/tmp")]
-        );
+        assert_eq!(runtime_folders(false, xdg.clone()), [Path::new("/run/user/1000"), Path::new("/tmp")]);
         assert_eq!(runtime_folders(true, xdg), [Path::new("/run"), Path::new("/tmp")]);
-        assert_eq!(
-            runtime_folders(false, Some("relative".into())),
-            [Path::new("/tmp")]
-        );
+        assert_eq!(runtime_folders(false, Some("relative".into())), [Path::new("/tmp")]);
     }
 
     #[test]

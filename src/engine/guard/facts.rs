@@ -44,11 +44,8 @@ impl Facts {
     pub(super) fn of(text: &str) -> Self {
         // A line break is white space: it must not part a number from its unit.
         let clean = text::clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut facts = Self {
-            normalised: text::normalise(&clean),
-            quotes: quotes(&clean),
-            ..Self::default()
-        };
+        let mut facts =
+            Self { normalised: text::normalise(&clean), quotes: quotes(&clean), ..Self::default() };
         let has_names = is_mixed_case(&clean);
         for sentence in text::sentences(&clean) {
             facts.read_sentence(sentence, has_names);
@@ -111,9 +108,7 @@ impl Reader<'_> {
             self.facts.numbers.extend([day, year]);
         } else if let Some(number) = number::parse(&chunk) {
             let is_label = std::mem::take(&mut self.after_label) || chunk.starts_with('#');
-            self.facts
-                .numbers
-                .push(if is_label { number.as_label() } else { number });
+            self.facts.numbers.push(if is_label { number.as_label() } else { number });
             self.position += 1;
             self.last_number = Some(self.position);
             return;
@@ -138,16 +133,11 @@ impl Reader<'_> {
         self.after_label = words::LABELLED.contains(&word);
         let (at, follows_number) = (self.position, self.last_number == Some(self.position));
         self.position += 1;
-        self.facts
-            .words
-            .extend([word.to_owned(), text::stem(word).into_owned()]);
+        self.facts.words.extend([word.to_owned(), text::stem(word).into_owned()]);
         if follows_number && self.read_unit(word) {
             return;
         }
-        if let Some(date) = date(
-            word,
-            follows_number || next.starts_with(|c: char| c.is_ascii_digit()),
-        ) {
+        if let Some(date) = date(word, follows_number || next.starts_with(|c: char| c.is_ascii_digit())) {
             self.facts.dates.insert(date);
         } else if let Some(value) = words::number(word) {
             self.read_number_word(value, follows_number);
@@ -165,11 +155,7 @@ impl Reader<'_> {
 
     fn read_content(&mut self, raw: &str, word: &str, at: usize) {
         if self.has_names && raw.starts_with(char::is_uppercase) {
-            let names = if at == 0 {
-                &mut self.facts.openers
-            } else {
-                &mut self.facts.names
-            };
+            let names = if at == 0 { &mut self.facts.openers } else { &mut self.facts.names };
             names.insert(word.to_owned());
         }
         if self.pending_negation > 0 {
@@ -193,11 +179,7 @@ impl Reader<'_> {
 
     /// A number word; the unit of `twenty five` joins its ten.
     fn read_number_word(&mut self, value: u32, follows_number: bool) {
-        let ten = self
-            .facts
-            .numbers
-            .last()
-            .and_then(|number| number.value.parse::<u32>().ok());
+        let ten = self.facts.numbers.last().and_then(|number| number.value.parse::<u32>().ok());
         let value = match ten {
             Some(ten) if follows_number && (20..100).contains(&ten) && ten % 10 == 0 && value < 10 => {
                 self.facts.numbers.pop();
@@ -216,9 +198,7 @@ impl Reader<'_> {
             if words::HAN_NUMERALS.contains(c) {
                 numeral.push(c);
             } else if !numeral.is_empty() {
-                self.facts
-                    .numbers
-                    .push(Number::plain(std::mem::take(&mut numeral)));
+                self.facts.numbers.push(Number::plain(std::mem::take(&mut numeral)));
             }
             if c != ' ' {
                 self.facts.words.insert(c.to_string());
@@ -230,9 +210,7 @@ impl Reader<'_> {
 
 /// The words inside an identifier or a quotation.
 pub(super) fn words_of(text: &str) -> impl Iterator<Item = String> {
-    text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned)
 }
 
 /// A chunk in runs of spaced and of unspaced script, so that `有3只` shows its number.
@@ -240,9 +218,7 @@ fn tokens(chunk: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = chunk;
     while let Some(first) = rest.chars().next() {
-        let end = rest
-            .find(|c| is_unspaced(c) != is_unspaced(first))
-            .unwrap_or(rest.len());
+        let end = rest.find(|c| is_unspaced(c) != is_unspaced(first)).unwrap_or(rest.len());
         out.push(&rest[..end]);
         rest = &rest[end..];
     }
@@ -254,9 +230,7 @@ fn trim(token: &str) -> &str {
     let opens =
         |c: char| c.is_alphanumeric() || matches!(c, '-' | '/' | '.' | '~' | '$' | '€' | '£' | '\\' | '@');
     let closes = |c: char| c.is_alphanumeric() || matches!(c, '+' | '#' | '%' | '°' | '/' | '$' | '€' | '£');
-    token
-        .trim_start_matches(|c| !opens(c))
-        .trim_end_matches(|c| !closes(c))
+    token.trim_start_matches(|c| !opens(c)).trim_end_matches(|c| !closes(c))
 }
 
 /// Whether a folded chunk is a path, an address, a file name, a version or a code rather than a word.
@@ -298,25 +272,14 @@ fn negation_signs(text: &str) -> usize {
     for word in words::NO_NEGATION_SIGNS {
         text = text.replace(word, "");
     }
-    words::NEGATION_SIGNS
-        .iter()
-        .map(|sign| text.matches(sign).count())
-        .sum()
+    words::NEGATION_SIGNS.iter().map(|sign| text.matches(sign).count()).sum()
 }
 
 /// Normal forms of what stands between double quotes.
 fn quotes(text: &str) -> BTreeSet<String> {
     let parts: Vec<&str> = text.split('"').collect();
-    let closed = if parts.len().is_multiple_of(2) {
-        parts.len() - 1
-    } else {
-        parts.len()
-    };
-    let quoted = parts[..closed]
-        .iter()
-        .skip(1)
-        .step_by(2)
-        .map(|quote| text::normalise(quote));
+    let closed = if parts.len().is_multiple_of(2) { parts.len() - 1 } else { parts.len() };
+    let quoted = parts[..closed].iter().skip(1).step_by(2).map(|quote| text::normalise(quote));
     quoted
         .filter(|quote| (1..=MAX_QUOTED_WORDS).contains(&quote.split(' ').count()) && !quote.is_empty())
         .collect()
@@ -324,11 +287,7 @@ fn quotes(text: &str) -> BTreeSet<String> {
 
 /// Whether capitals tell names apart: not in a text of capitals, nor in one where every long word has one.
 fn is_mixed_case(text: &str) -> bool {
-    let long: Vec<&str> = text
-        .split_whitespace()
-        .skip(1)
-        .filter(|word| word.chars().count() > 3)
-        .collect();
+    let long: Vec<&str> = text.split_whitespace().skip(1).filter(|word| word.chars().count() > 3).collect();
     let is_title = long.len() > 3 && long.iter().all(|word| word.starts_with(char::is_uppercase));
     text.contains(char::is_lowercase) && !is_title
 }

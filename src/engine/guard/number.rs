@@ -14,18 +14,12 @@ pub(super) struct Number {
 
 impl Number {
     pub(super) fn plain(value: impl Into<String>) -> Self {
-        Self {
-            value: value.into(),
-            unit: None,
-        }
+        Self { value: value.into(), unit: None }
     }
 
     /// The same number as the label of a thing, which no other label corrects.
     pub(super) fn as_label(self) -> Self {
-        Self {
-            unit: self.unit.or(Some(LABEL)),
-            ..self
-        }
+        Self { unit: self.unit.or(Some(LABEL)), ..self }
     }
 
     pub(super) fn is_label(&self) -> bool {
@@ -36,10 +30,7 @@ impl Number {
     pub(super) fn with_unit(self, unit: &'static str) -> Self {
         match time_of_day(&self.value, unit) {
             Some(value) => Self { value, unit: None },
-            None => Self {
-                unit: Some(unit),
-                ..self
-            },
+            None => Self { unit: Some(unit), ..self },
         }
     }
 }
@@ -55,9 +46,7 @@ pub(super) fn parse(chunk: &str) -> Option<Number> {
     let end = rest.rfind(|c: char| c.is_ascii_digit())? + 1;
     let (digits, suffix) = rest.split_at(end);
     let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-        && digits
-            .chars()
-            .all(|c| c.is_ascii_digit() || matches!(c, '.' | ',' | ':' | '/' | '-' | '^'));
+        && digits.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | ',' | ':' | '/' | '-' | '^'));
     if !is_number {
         return None;
     }
@@ -88,9 +77,7 @@ pub(super) fn iso_date(chunk: &str) -> Option<(Number, &'static str, Number)> {
     ];
     let mut parts = chunk.split('-');
     let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-    let all_digits = [year, month, day]
-        .iter()
-        .all(|part| part.bytes().all(|b| b.is_ascii_digit()));
+    let all_digits = [year, month, day].iter().all(|part| part.bytes().all(|b| b.is_ascii_digit()));
     if parts.next().is_some() || year.len() != 4 || !all_digits || day.is_empty() || day.len() > 2 {
         return None;
     }
@@ -149,21 +136,11 @@ mod tests {
             ("1.2.3", "1.2.3", None),
         ];
         for (chunk, value, unit) in cases {
-            assert_eq!(
-                parse(chunk),
-                Some(Number {
-                    value: value.to_owned(),
-                    unit
-                }),
-                "{chunk}"
-            );
+            assert_eq!(parse(chunk), Some(Number { value: value.to_owned(), unit }), "{chunk}");
         }
         assert_eq!(parse("v1.2"), None);
         assert_eq!(parse("abc"), None);
-        assert_eq!(
-            iso_date("2023-05-08"),
-            Some((Number::plain("8"), "may", Number::plain("2023")))
-        );
+        assert_eq!(iso_date("2023-05-08"), Some((Number::plain("8"), "may", Number::plain("2023"))));
         assert_eq!(iso_date("2023-13-08"), None);
     }
 

@@ -5,10 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 static BY_SPELLING: LazyLock<[HashMap<&'static str, &'static str>; 2]> = LazyLock::new(|| {
     [UNITS, DATES].map(|table| {
         let spellings = |(name, spellings): &(&'static str, &[&'static str])| {
-            spellings
-                .iter()
-                .map(|spelling| (*spelling, *name))
-                .collect::<Vec<_>>()
+            spellings.iter().map(|spelling| (*spelling, *name)).collect::<Vec<_>>()
         };
         table.iter().flat_map(spellings).collect()
     })
@@ -122,20 +119,8 @@ pub(super) const NOT_NEGATED: &[&str] = &[
 ];
 
 /// Chinese and Japanese negations, which are no words of their own.
-pub(super) const NEGATION_SIGNS: &[&str] = &[
-    "不",
-    "没",
-    "沒",
-    "无",
-    "無",
-    "未",
-    "ない",
-    "なかっ",
-    "なく",
-    "ません",
-    "않",
-    "없",
-];
+pub(super) const NEGATION_SIGNS: &[&str] =
+    &["不", "没", "沒", "无", "無", "未", "ない", "なかっ", "なく", "ません", "않", "없"];
 
 /// Words that hold such a sign without negating.
 pub(super) const NO_NEGATION_SIGNS: &[&str] = &[

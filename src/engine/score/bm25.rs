@@ -37,24 +37,13 @@ impl Bm25 {
     /// The score of one document for the query terms it holds; 0 without any. Lengths are counted in terms, as in
     /// [`crate::text::Analysis::tokens`].
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "counts within one text are far below 2^24"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "counts within one text are far below 2^24")]
     pub fn score(&self, postings: impl IntoIterator<Item = Posting>, len: u32, average_len: f32) -> f32 {
-        let relative = if average_len > 0.0 {
-            len as f32 / average_len
-        } else {
-            1.0
-        };
+        let relative = if average_len > 0.0 { len as f32 / average_len } else { 1.0 };
         let norm = self.k1 * (1.0 - self.b + self.b * relative);
         let one = |posting: Posting| {
             let tf = posting.tf as f32;
-            if tf > 0.0 {
-                posting.idf * tf * (self.k1 + 1.0) / (tf + norm)
-            } else {
-                0.0
-            }
+            if tf > 0.0 { posting.idf * tf * (self.k1 + 1.0) / (tf + norm) } else { 0.0 }
         };
         postings.into_iter().map(one).sum()
     }
@@ -63,11 +52,7 @@ impl Bm25 {
 /// The inverse document frequency of a term that `document_frequency` of `documents` hold. Always positive, also
 /// when a late counter says that more documents hold it than there are.
 #[must_use]
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "a logarithm of a ratio"
-)]
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a logarithm of a ratio")]
 pub fn idf(documents: u64, document_frequency: u64) -> f32 {
     let with = document_frequency as f64 + 0.5;
     let without = documents.saturating_sub(document_frequency) as f64 + 0.5;

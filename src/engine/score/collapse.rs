@@ -22,11 +22,8 @@ pub fn collapse_near_identical<'a>(items: impl Iterator<Item = (Uuid, &'a str)>)
         if !forms.insert(text::normalise(content)) {
             continue;
         }
-        let terms: BTreeSet<String> = text::analyse(content)
-            .terms
-            .into_iter()
-            .map(|(term, _)| term)
-            .collect();
+        let terms: BTreeSet<String> =
+            text::analyse(content).terms.into_iter().map(|(term, _)| term).collect();
         let is_repeat = kept.iter().any(|(_, other, other_terms)| {
             // Two texts without a single term have nothing in common but that.
             !terms.is_empty()
@@ -51,10 +48,7 @@ mod tests {
 
     #[test]
     fn repeats_collapse_into_the_first() {
-        assert_eq!(
-            kept(&["I like tea", "i LIKE tea!", "I liked the tea", "I like coffee"]),
-            [0, 3]
-        );
+        assert_eq!(kept(&["I like tea", "i LIKE tea!", "I liked the tea", "I like coffee"]), [0, 3]);
     }
 
     #[test]

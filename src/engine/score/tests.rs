@@ -43,10 +43,7 @@ fn a_perfect_hit_scores_one() {
 #[test]
 fn a_missing_arm_gives_its_weight_to_the_other() {
     let words_only = default_rank(&[candidate(1, None, Some(5.0)), candidate(2, None, Some(1.0))]);
-    let both = default_rank(&[
-        candidate(1, Some(0.9), Some(5.0)),
-        candidate(2, Some(0.1), Some(1.0)),
-    ]);
+    let both = default_rank(&[candidate(1, Some(0.9), Some(5.0)), candidate(2, Some(0.1), Some(1.0))]);
     assert!((words_only[0].score - both[0].score).abs() < 1e-6);
     assert!(words_only[0].why.vector.abs() < f32::EPSILON);
 }
@@ -55,11 +52,7 @@ fn a_missing_arm_gives_its_weight_to_the_other() {
 fn a_neighbour_brings_in_what_neither_arm_saw() {
     let mut answer = candidate(2, None, None);
     answer.previous = Some(id(1));
-    let ranked = default_rank(&[
-        candidate(1, Some(0.9), Some(9.0)),
-        answer,
-        candidate(3, None, None),
-    ]);
+    let ranked = default_rank(&[candidate(1, Some(0.9), Some(9.0)), answer, candidate(3, None, None)]);
     assert_eq!(ids(&ranked), [id(1), id(2)]);
     assert!(ranked[1].why.neighbour > 0.0);
 }
@@ -68,15 +61,8 @@ fn a_neighbour_brings_in_what_neither_arm_saw() {
 fn ties_go_to_the_newer_then_to_the_smaller_id() {
     let mut old = candidate(1, Some(0.5), None);
     old.age_days = 9.0;
-    let weights = Weights {
-        recency: 0.0,
-        ..Weights::default()
-    };
-    let ranked = rank(
-        &[old, candidate(3, Some(0.5), None), candidate(2, Some(0.5), None)],
-        &weights,
-        30.0,
-    );
+    let weights = Weights { recency: 0.0, ..Weights::default() };
+    let ranked = rank(&[old, candidate(3, Some(0.5), None), candidate(2, Some(0.5), None)], &weights, 30.0);
     assert_eq!(ids(&ranked), [id(2), id(3), id(1)]);
 }
 

@@ -20,23 +20,13 @@ pub struct Outcome {
 
 impl Client {
     pub fn new(url: String, token: &str) -> Self {
-        Self {
-            http: reqwest::Client::new(),
-            url,
-            token: token.to_owned(),
-        }
+        Self { http: reqwest::Client::new(), url, token: token.to_owned() }
     }
 
     /// Sends a JSON-RPC request and gives the whole HTTP answer.
     pub async fn post(&self, method: &str, params: Value) -> reqwest::Response {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        self.http
-            .post(&self.url)
-            .bearer_auth(&self.token)
-            .json(&body)
-            .send()
-            .await
-            .unwrap()
+        self.http.post(&self.url).bearer_auth(&self.token).json(&body).send().await.unwrap()
     }
 
     /// Sends a JSON-RPC request that is answered with JSON.
@@ -45,18 +35,13 @@ impl Client {
     }
 
     pub async fn call(&self, tool: &str, arguments: Value) -> Outcome {
-        let answer = self
-            .rpc("tools/call", json!({ "name": tool, "arguments": arguments }))
-            .await;
+        let answer = self.rpc("tools/call", json!({ "name": tool, "arguments": arguments })).await;
         let result = &answer["result"];
         assert!(result.is_object(), "{tool} gave a protocol error: {answer}");
         Outcome {
             is_error: result["isError"] == true,
             structure: result["structuredContent"].clone(),
-            text: result["content"][0]["text"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
+            text: result["content"][0]["text"].as_str().unwrap_or_default().to_owned(),
         }
     }
 
@@ -76,17 +61,13 @@ impl Client {
 
     /// Stores a text and gives its id.
     pub async fn store(&self, scope: &str, content: &str) -> String {
-        let stored = self
-            .ok("store_memory", json!({ "scope": scope, "content": content }))
-            .await;
+        let stored = self.ok("store_memory", json!({ "scope": scope, "content": content })).await;
         stored["id"].as_str().unwrap().to_owned()
     }
 
     /// The texts that a recall finds, best first.
     pub async fn recall(&self, scope: &str, query: &str) -> Vec<String> {
-        let found = self
-            .ok("recall_memory", json!({ "scope": scope, "query": query }))
-            .await;
+        let found = self.ok("recall_memory", json!({ "scope": scope, "query": query })).await;
         contents(&found)
     }
 }
@@ -94,8 +75,5 @@ impl Client {
 /// The texts of a recall's or a list's answer.
 pub fn contents(answer: &Value) -> Vec<String> {
     let memories = answer["memories"].as_array().unwrap();
-    memories
-        .iter()
-        .map(|memory| memory["content"].as_str().unwrap().to_owned())
-        .collect()
+    memories.iter().map(|memory| memory["content"].as_str().unwrap().to_owned()).collect()
 }

@@ -23,21 +23,14 @@ impl TestDatabase {
         let template = TEMPLATE.get_or_init(make_template).await;
         let name = format!("test_{}", Uuid::new_v4().simple());
         let mut server = server().connect().await.unwrap();
-        run(
-            &mut server,
-            format!("create database {name} template {template} owner {ROLE}"),
-        )
-        .await;
+        run(&mut server, format!("create database {name} template {template} owner {ROLE}")).await;
         Self::named(&name)
     }
 
     fn named(name: &str) -> Self {
         let superuser = server().database(name);
-        let url = format!(
-            "postgres://{ROLE}:{ROLE}@{}:{}/{name}",
-            superuser.get_host(),
-            superuser.get_port()
-        );
+        let url =
+            format!("postgres://{ROLE}:{ROLE}@{}:{}/{name}", superuser.get_host(), superuser.get_port());
         Self { url, superuser }
     }
 
@@ -48,12 +41,7 @@ impl TestDatabase {
 
     /// A connection as memser's own role.
     pub async fn connect_as_memser(&self) -> PgConnection {
-        self.url
-            .parse::<PgConnectOptions>()
-            .unwrap()
-            .connect()
-            .await
-            .unwrap()
+        self.url.parse::<PgConnectOptions>().unwrap().connect().await.unwrap()
     }
 }
 
@@ -63,10 +51,7 @@ fn server() -> PgConnectOptions {
 }
 
 async fn run(connection: &mut PgConnection, statement: String) {
-    sqlx::raw_sql(AssertSqlSafe(statement))
-        .execute(connection)
-        .await
-        .unwrap();
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.unwrap();
 }
 
 /// Migrated once; every test's database is a copy.

@@ -1,0 +1,187 @@
+//! `consolidate_memories` and the sweeps.
+
+use std::time::Duration;
+
+use memser::db::lock::SweepLock;
+use memser::jobs::{Ran, Sweep};
+use serde_json::{Value, json};
+
+use crate::support::TestApp;
+
+const ALIKE: [&str; 3] = [
+    "The backup of the wiki runs every night on host alpha",
+    "The backup of the wiki runs every night on host alpha safely",
+    "The nightly backup of the wiki runs every night on host alpha",
+];
+
+async fn store(app: &TestApp, scope: &str) {
+    for (at, content) in ALIKE.into_iter().enumerate() {
+        let stored = app
+            .admin()
+            .ok(
+                "store_memory",
+                json!({ "scope": scope, "content": content, "tags": [format!("t{at}")], "on_conflict": "keep_both" }),
+            )
+            .await;
+        assert_eq!(stored["outcome"], "stored", "{content}");
+    }
+    app.admin().store(scope, "Anna plays the violin").await;
+}
+
+async fn consolidate(app: &TestApp, more: Value) -> Value {
+    let mut arguments = json!({ "scope": "user:1" });
+    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    app.admin().ok("consolidate_memories", arguments).await
+}
+
+/// Everything that consolidation could change, as text.
+async fn state(app: &TestApp, scope: &str) -> Vec<String> {
+    let mut connection = app.database.connect().await;
+    sqlx::query_scalar(
+        "select row_to_json(m)::text || coalesce((select string_agg(o::text, ',' order by o::text) from memory_origin o
+            where o.scope_id = m.scope_id and o.memory_id = m.id), '')
+           from memories m join scopes s using (scope_id) where s.name = $1 order by id",
+    )
+    .bind(scope)
+    .fetch_all(&mut connection)
+    .await
+    .unwrap()
+}
+
+/// Alike texts are to be stored beside each other and to meet in one cluster.
+async fn start() -> TestApp {
+    TestApp::builder()
+        .set("DUPLICATE_THRESHOLD", "1")
+        .set("CONSOLIDATION_SIMILARITY", "0.7")
+        .set("CONSOLIDATION_MIN_EPISODIC", "2")
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn alike_memories_become_one_fact_that_their_words_still_find() {
+    let app = start().await;
+    store(&app, "user:1").await;
+    store(&app, "user:2").await;
+    let (before, foreign) = (state(&app, "user:1").await, state(&app, "user:2").await);
+    let dry = consolidate(&app, json!({ "dry_run": true })).await;
+    assert_eq!(dry["clusters"][0]["members"].as_array().unwrap().len(), 3, "{dry}");
+    assert_eq!(state(&app, "user:1").await, before);
+
+    let answer = consolidate(&app, json!({})).await;
+    assert_eq!(answer["created"].as_array().unwrap().len(), 1, "{answer}");
+    assert_eq!(answer["superseded"].as_array().unwrap().len(), 3);
+    let found = app.admin().ok("recall_memory", json!({ "scope": "user:1", "query": "safely" })).await;
+    let fact = &found["memories"][0];
+    assert_eq!((&fact["id"], &fact["tier"]), (&answer["created"][0], &json!("semantic")));
+    assert_eq!(fact["tags"], json!(["t0", "t1", "t2"]));
+    assert_eq!(fact["origin"].as_array().unwrap().len(), 3);
+    assert!(fact["why"]["lexical"].as_f64() > Some(0.0), "{fact}");
+
+    let after = state(&app, "user:1").await;
+    let again = consolidate(&app, json!({})).await;
+    assert_eq!(again["created"], json!([]));
+    assert_eq!(state(&app, "user:1").await, after);
+    assert_eq!(state(&app, "user:2").await, foreign);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn forgetting_an_origin_retracts_the_fact_and_brings_the_others_back() {
+    let app = start().await;
+    store(&app, "user:1").await;
+    let answer = consolidate(&app, json!({})).await;
+    let origin = &answer["superseded"][0];
+    let forgotten = app.admin().ok("forget_memory", json!({ "scope": "user:1", "memory_id": origin })).await;
+    assert_eq!(forgotten["retracted"], answer["created"]);
+    let listed = app.admin().ok("list_memories", json!({ "scope": "user:1" })).await;
+    let active = listed["memories"].as_array().unwrap();
+    assert_eq!(active.len(), 3, "{listed}");
+    for memory in active {
+        assert!(memory["tier"] == "episodic" && memory["id"] != *origin, "{memory}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn half_related_memories_do_not_become_one_fact() {
+    let app = TestApp::start().await;
+    let chain =
+        ["I follow a healthy diet", "I eat healthy to play basketball", "I played high-school basketball"];
+    for content in chain {
+        app.admin().store("user:1", content).await;
+    }
+    let answer = consolidate(&app, json!({})).await;
+    for cluster in answer["clusters"].as_array().unwrap() {
+        assert!(cluster["members"].as_array().unwrap().len() < 3, "{answer}");
+    }
+    assert_eq!(state(&app, "user:1").await.len(), 3 + answer["created"].as_array().unwrap().len());
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn one_replica_sweeps_and_the_other_skips() {
+    let app = start().await;
+    store(&app, "user:1").await;
+    let options = app.database.url.parse().unwrap();
+    let lock = SweepLock::try_take(&options, -1).await.unwrap().unwrap();
+    assert_eq!(app.jobs.run(Sweep::Consolidate).await, Ran::Skipped);
+    // Another sweep has another lock.
+    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
+    lock.free().await;
+    // The server frees a lock when it sees the connection end.
+    while app.jobs.run(Sweep::Consolidate).await == Ran::Skipped {
+        tokio::task::yield_now().await;
+    }
+    let mut connection = app.database.connect().await;
+    let run: (String, Value) =
+        sqlx::query_as("select outcome, detail from job_runs where job = 'consolidate'")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+    assert_eq!(run, ("done".to_owned(), json!({ "changed": 1 })));
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn untouched_memories_lose_confidence_and_nothing_else() {
+    let app = TestApp::builder().set("DECAY_AFTER_DAYS", "30").start().await;
+    app.admin().store("user:1", "Anna plays the violin").await;
+    let list =
+        async || app.admin().ok("list_memories", json!({ "scope": "user:1" })).await["memories"][0].clone();
+    let day = Duration::from_hours(24);
+    let before = list().await;
+    app.clock.advance(day * 29);
+    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
+    assert_eq!(list().await, before);
+    app.clock.advance(day * 2);
+    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
+    let mut after = list().await;
+    assert!(after["confidence"].as_f64() < before["confidence"].as_f64(), "{after}");
+    after["confidence"] = before["confidence"].clone();
+    assert_eq!(after, before);
+    // Within one interval it decays once.
+    let once = list().await;
+    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
+    assert_eq!(list().await, once);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_expired_is_pruned() {
+    let app = TestApp::start().await;
+    for ttl in [60, 600] {
+        let arguments =
+            json!({ "scope": "user:1", "content": format!("For {ttl} seconds"), "ttl_seconds": ttl });
+        app.admin().ok("store_memory", arguments).await;
+    }
+    app.clock.advance(Duration::from_mins(2));
+    assert_eq!(app.jobs.run(Sweep::Prune).await, Ran::Done);
+    let mut connection = app.database.connect().await;
+    let left: Vec<String> = sqlx::query_scalar("select entry ->> 'content' from working_memories")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(left, ["For 600 seconds"]);
+    app.stop().await;
+}

@@ -1,0 +1,248 @@
+//! `store_memory`: what it promises when it returns.
+
+use memser::jobs::{Ran, Sweep};
+use serde_json::{Value, json};
+use wiremock::matchers::method;
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::support::client::contents;
+use crate::support::{Client, TestApp};
+
+const PORT_8080: &str = "The staging server listens on port 8080";
+const PORT_8081: &str = "The staging server listens on port 8081";
+
+async fn listed(client: &Client, status: &str) -> Vec<String> {
+    contents(&client.ok("list_memories", json!({ "scope": "user:1", "status": status, "limit": 100 })).await)
+}
+
+async fn rows(app: &TestApp, table: &str) -> i64 {
+    let mut connection = app.database.connect().await;
+    sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select count(*) from {table}")))
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_trivial_repeat_is_support_and_raises_confidence_once_a_source() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let store = async |content: &str, source: &str| {
+        client.ok("store_memory", json!({ "scope": "user:1", "content": content, "source": source })).await
+    };
+    let first = store("I like green tea.", "chat").await;
+    let again = store("  i LIKE green   tea ", "chat").await;
+    let other = store("I like green tea!", "mail").await;
+    let repeated = store("I like green tea", "mail").await;
+    assert_eq!(first["outcome"], "stored");
+    for answer in [&again, &other, &repeated] {
+        assert_eq!((&answer["outcome"], &answer["id"]), (&json!("duplicate"), &first["id"]));
+    }
+    assert_eq!(repeated["support"], 4);
+    assert_eq!(again["confidence"], first["confidence"]);
+    assert!(other["confidence"].as_f64() > again["confidence"].as_f64());
+    assert_eq!(repeated["confidence"], other["confidence"]);
+    assert_eq!(rows(&app, "memories").await, 1);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_number_supersedes_and_the_old_one_stays_as_history() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let old = client.store("user:1", PORT_8080).await;
+    let before = app.clock.clone();
+    let as_of = crate::support::start_of_time() + std::time::Duration::from_secs(60);
+    before.advance(std::time::Duration::from_secs(3_600));
+    let new = client.ok("store_memory", json!({ "scope": "user:1", "content": PORT_8081 })).await;
+    assert_eq!(new["outcome"], "superseded");
+    assert_eq!(new["supersedes"][0]["id"], old.as_str());
+    assert_eq!(client.recall("user:1", "staging server port").await, [PORT_8081]);
+    assert_eq!(listed(&client, "superseded").await, [PORT_8080]);
+    let recall = async |more: Value| {
+        let mut arguments = json!({ "scope": "user:1", "query": "staging server port" });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        client.ok("recall_memory", arguments).await
+    };
+    let then = recall(json!({ "as_of": as_of })).await;
+    assert_eq!(contents(&then), [PORT_8080]);
+    assert_eq!(then["memories"][0]["superseded_by"], new["id"]);
+    let all = contents(&recall(json!({ "include_superseded": true })).await);
+    assert!(all.contains(&PORT_8080.to_owned()) && all.contains(&PORT_8081.to_owned()), "{all:?}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn flag_and_keep_both_keep_both() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let old = client.store("user:1", PORT_8080).await;
+    let store = async |content: &str, policy: &str| {
+        client
+            .ok("store_memory", json!({ "scope": "user:1", "content": content, "on_conflict": policy }))
+            .await
+    };
+    let kept = store("The staging server listens on port 8082", "keep_both").await;
+    assert_eq!((&kept["outcome"], &kept["conflicts_with"]), (&json!("stored"), &json!([])));
+    assert_eq!(listed(&client, "conflicted").await, Vec::<String>::new());
+    let flagged = store(PORT_8081, "flag").await;
+    assert_eq!(flagged["outcome"], "flagged");
+    let against = flagged["conflicts_with"].as_array().unwrap();
+    assert!(against.iter().any(|other| other["id"] == old.as_str()), "{flagged}");
+    assert_eq!(listed(&client, "active").await.len(), 3);
+    assert!(listed(&client, "conflicted").await.contains(&PORT_8081.to_owned()));
+    let found = client.ok("recall_memory", json!({ "scope": "user:1", "query": "staging port 8081" })).await;
+    let hits = found["memories"].as_array().unwrap();
+    let hit = hits.iter().find(|hit| hit["id"] == flagged["id"]).unwrap();
+    assert!(hit["conflicts_with"].as_array().unwrap().contains(&json!(old)), "{hit}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn replaces_needs_an_active_memory_of_the_scope() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let old = client.store("user:1", "The cat is called Tom").await;
+    let foreign = client.store("user:2", "The cat is called Tom").await;
+    let replace = |id: &str, content: &str| json!({ "scope": "user:1", "content": content, "replaces": id });
+    let new = client.ok("store_memory", replace(&old, "We have a dog now and no cat")).await;
+    assert_eq!((&new["outcome"], &new["supersedes"][0]["id"]), (&json!("superseded"), &json!(old)));
+    for (id, code) in [
+        (old.as_str(), "conflict"),
+        (foreign.as_str(), "not_found"),
+        ("00000000-0000-7000-8000-000000000000", "not_found"),
+        ("x", "invalid_argument"),
+    ] {
+        let error = client.refused("store_memory", replace(id, "A parrot as well")).await;
+        assert_eq!(error["code"], code, "{id}");
+    }
+    assert_eq!(listed(&client, "active").await, ["We have a dog now and no cat"]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_gives_the_first_answer_again_also_to_calls_at_once() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let keyed = |content: &str| json!({ "scope": "user:1", "content": content, "idempotency_key": "k1" });
+    let calls = (0..10).map(|_| {
+        let (client, arguments) = (client.clone(), keyed("Only once"));
+        tokio::spawn(async move { client.ok("store_memory", arguments).await })
+    });
+    let mut answers = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        answers.push(call.await.unwrap());
+    }
+    assert!(answers.iter().all(|answer| answer == &answers[0]), "{answers:?}");
+    assert_eq!((&answers[0]["outcome"], &answers[0]["support"]), (&json!("stored"), &json!(1)));
+    let error = client.refused("store_memory", keyed("Something else")).await;
+    assert_eq!(error["code"], "idempotency_mismatch");
+    assert_eq!(listed(&client, "active").await, ["Only once"]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_refused_and_makes_no_scope() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    for (arguments, code, field) in [
+        (json!({ "content": "" }), "invalid_argument", "content"),
+        (json!({ "content": "\u{200b} \n" }), "invalid_argument", "content"),
+        (json!({ "content": "a\0b" }), "invalid_argument", "content"),
+        (json!({ "content": "a", "tags": ["a\0"] }), "invalid_argument", "tags"),
+        (json!({ "content": "a", "metadata": { "a": ["\0"] } }), "invalid_argument", "metadata"),
+        (json!({ "content": "x".repeat(65_537) }), "limit_exceeded", "content"),
+        (json!({ "content": "a", "occurred_at": "0000-01-01T00:00:00Z" }), "invalid_argument", "occurred_at"),
+    ] {
+        let mut arguments = arguments;
+        arguments["scope"] = "user:1".into();
+        let error = client.refused("store_memory", arguments).await;
+        assert_eq!((&error["code"], &error["field"]), (&json!(code), &json!(field)));
+    }
+    let absent =
+        json!({ "scope": "user:1", "content": "a", "replaces": "00000000-0000-7000-8000-000000000000" });
+    assert_eq!(client.refused("store_memory", absent).await["code"], "not_found");
+    assert_eq!(rows(&app, "scopes").await, 0);
+    let most = json!({ "scope": "user:1", "content": "x".repeat(65_536) });
+    assert_eq!(client.ok("store_memory", most).await["outcome"], "stored");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn metadata_stays_inert() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let metadata = json!({ "scope": "user:2", "scope_id": 7, "tier": "semantic", "agent_id": "x", "actor": "y", "id": 1 });
+    let arguments = json!({ "scope": "user:1", "content": "Inert", "metadata": metadata });
+    let stored = client.ok("store_memory", arguments).await;
+    assert_eq!(stored["tier"], "episodic");
+    let list = client.ok("list_memories", json!({ "scope": "user:1" })).await;
+    let memory = &list["memories"][0];
+    assert_eq!((&memory["metadata"], &memory["id"]), (&metadata, &stored["id"]));
+    assert!(memory["actor"].is_null(), "{memory}");
+    assert_eq!(rows(&app, "scopes").await, 1);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn stores_at_once_over_two_replicas_lose_and_double_nothing() {
+    let app = TestApp::start().await;
+    let second = TestApp::builder().beside(&app).start().await;
+    let clients = [app.admin(), second.admin()];
+    let together = async |content: &(dyn Fn(usize) -> String + Sync)| {
+        let calls = (0..20).map(|at| {
+            let (client, content) = (clients[at % 2].clone(), content(at));
+            tokio::spawn(async move { client.store("user:1", &content).await })
+        });
+        let mut ids = std::collections::BTreeSet::new();
+        for call in calls.collect::<Vec<_>>() {
+            ids.insert(call.await.unwrap());
+        }
+        ids.len()
+    };
+    assert_eq!(together(&|_| "All say the same".to_owned()).await, 1);
+    let list = clients[1].ok("list_memories", json!({ "scope": "user:1" })).await;
+    assert_eq!(list["memories"][0]["support"], 20);
+    let words = ["apple", "river", "stone", "cloud", "tiger", "piano", "lemon", "boat", "chess", "opera"];
+    assert_eq!(together(&|at| format!("{} {}", words[at % 10], ["ceiling", "garden"][at / 10])).await, 20);
+    assert_eq!(listed(&clients[0], "active").await.len(), 21);
+    let mut connection = app.database.connect().await;
+    let counted: i64 =
+        sqlx::query_scalar("select memories from scopes").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(counted, 21);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn without_its_embedder_a_store_is_pending_and_found_by_words() {
+    let endpoint = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(400)).mount(&endpoint).await;
+    let app = TestApp::builder()
+        .set("EMBEDDER", "openai")
+        .set("EMBEDDING_URL", endpoint.uri())
+        .set("EMBEDDING_DIMENSIONS", "4")
+        .start()
+        .await;
+    let client = app.admin();
+    let stored =
+        client.ok("store_memory", json!({ "scope": "user:1", "content": "The kettle whistles" })).await;
+    assert_eq!((&stored["embedding"], &stored["degraded"]), (&json!("pending"), &json!(["embedder"])));
+    let query = json!({ "scope": "user:1", "query": "kettle" });
+    let found = client.ok("recall_memory", query.clone()).await;
+    assert_eq!(contents(&found), ["The kettle whistles"]);
+    assert_eq!(found["degraded"], json!(["embedder"]));
+    assert_eq!(listed(&client, "pending").await, ["The kettle whistles"]);
+    endpoint.reset().await;
+    let vector = json!({ "object": "embedding", "index": 0, "embedding": [1.0, 0.0, 0.0, 0.0] });
+    Mock::given(method("POST"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({ "data": [vector] })))
+        .mount(&endpoint)
+        .await;
+    assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Done);
+    assert_eq!(listed(&client, "pending").await, Vec::<String>::new());
+    let found = client.ok("recall_memory", query).await;
+    assert_eq!(found["degraded"], json!([]));
+    assert!(found["memories"][0]["why"]["vector"].as_f64() > Some(0.0), "{found}");
+    app.stop().await;
+}
