@@ -228,7 +228,7 @@ impl Config {
                 decay_interval: minutes(env.within("DECAY_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(1_440)),
                 decay_after_days: env.within("DECAY_AFTER_DAYS", 1, 36_500)?.unwrap_or(30),
             },
-            log: get("MEMSER_LOG").unwrap_or_else(|| "info".to_owned()),
+            log: get("MEMSER_LOG").unwrap_or_else(|| DEFAULT_LOG.to_owned()),
             log_json: env.one_of("MEMSER_LOG_FORMAT", &[("text", false), ("json", true)])?.unwrap_or(false),
         };
         Ok(config)
@@ -275,6 +275,9 @@ fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
     settings.key = key.map(SecretString::from);
     Ok(EmbedderSettings::OpenAi(settings))
 }
+
+/// The crates below say nothing at `info` that helps an operator, and rmcp says it for every request.
+const DEFAULT_LOG: &str = "info,rmcp=warn,sqlx=warn,tokio_cron_scheduler=warn";
 
 /// Wide enough that the features of one memory rarely meet in a bucket; 4 KiB a vector.
 const HASH_DIMENSIONS: usize = 1_024;

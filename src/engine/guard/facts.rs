@@ -108,7 +108,7 @@ impl Reader<'_> {
             self.facts.numbers.extend([day, year]);
         } else if let Some(number) = number::parse(&chunk) {
             let is_label = std::mem::take(&mut self.after_label) || chunk.starts_with('#');
-            self.facts.numbers.push(if is_label { number.as_label() } else { number });
+            self.facts.numbers.push(if is_label { number.into_label() } else { number });
             self.position += 1;
             self.last_number = Some(self.position);
             return;

@@ -18,7 +18,7 @@ impl Number {
     }
 
     /// The same number as the label of a thing, which no other label corrects.
-    pub(super) fn as_label(self) -> Self {
+    pub(super) fn into_label(self) -> Self {
         Self { unit: self.unit.or(Some(LABEL)), ..self }
     }
 
