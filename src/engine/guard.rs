@@ -1,7 +1,7 @@
 //! The meaning guard: what two similar texts say differently.
 //!
 //! Embeddings hardly see a changed port, a negation or another name, so similarity alone would let a correction
-//! pass as a repeat. The guard compares the [facts](facts) that carry meaning in a word or a digit.
+//! pass as a repeat. The guard compares the facts that carry meaning in a word or a digit.
 
 mod facts;
 mod number;

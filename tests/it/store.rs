@@ -52,8 +52,8 @@ async fn a_changed_number_supersedes_and_the_old_one_stays_as_history() {
     let client = app.admin();
     let old = client.store("user:1", PORT_8080).await;
     let before = app.clock.clone();
-    let as_of = crate::support::start_of_time() + std::time::Duration::from_secs(60);
-    before.advance(std::time::Duration::from_secs(3_600));
+    let as_of = crate::support::start_of_time() + std::time::Duration::from_mins(1);
+    before.advance(std::time::Duration::from_hours(1));
     let new = client.ok("store_memory", json!({ "scope": "user:1", "content": PORT_8081 })).await;
     assert_eq!(new["outcome"], "superseded");
     assert_eq!(new["supersedes"][0]["id"], old.as_str());

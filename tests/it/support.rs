@@ -76,6 +76,8 @@ impl TestAppBuilder {
     }
 
     pub async fn start(mut self) -> TestApp {
+        use std::fmt::Write;
+
         use sha2::Digest;
         let database = match self.database.take() {
             Some(database) => database,
@@ -87,7 +89,7 @@ impl TestAppBuilder {
             let mut file = String::new();
             for (token, grants) in &self.tokens {
                 let digest = hex::encode(sha2::Sha256::digest(token.as_bytes()));
-                file += &format!("[[token]]\nname={token:?}\nsha256={digest:?}\ngrants={grants:?}\n");
+                write!(file, "[[token]]\nname={token:?}\nsha256={digest:?}\ngrants={grants:?}\n").unwrap();
             }
             let path = folder.path().join("tokens.toml");
             std::fs::write(&path, file).unwrap();
