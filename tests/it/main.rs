@@ -11,6 +11,7 @@ mod forget_list;
 mod http;
 mod layout;
 mod process;
+mod protocol;
 mod scopes;
 mod store;
 mod support;
