@@ -13,6 +13,7 @@ mod embed;
 mod embedded;
 mod forget_list;
 mod http;
+mod recall;
 mod scopes;
 mod store;
 mod support;
