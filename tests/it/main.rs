@@ -12,6 +12,7 @@ mod http;
 mod layout;
 mod process;
 mod protocol;
+mod recall;
 mod scopes;
 mod store;
 mod support;

@@ -116,7 +116,11 @@ async fn the_tools_are_these() {
 
 #[tokio::test]
 async fn errors_say_what_is_wrong_and_what_to_do() {
-    let app = TestApp::builder().token("bound", &["user:1=read"]).set("MEMSER_MAX_CONTENT_BYTES", "100").start().await;
+    let app = TestApp::builder()
+        .token("bound", &["user:1=read"])
+        .set("MEMSER_MAX_CONTENT_BYTES", "100")
+        .start()
+        .await;
     let (admin, bound) = (app.admin(), app.client("bound"));
     let first = json!({ "scope": "s", "content": "first", "idempotency_key": "k" });
     let known = admin.ok("store_memory", first).await;

@@ -1,0 +1,102 @@
+//! `recall_memory`: what is found, and in what shape it comes.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::client::contents;
+use crate::support::{Client, TestApp};
+
+async fn recall(client: &Client, query: &str, more: Value) -> Value {
+    let mut arguments = json!({ "scope": "user:1", "query": query });
+    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    client.ok("recall_memory", arguments).await
+}
+
+#[tokio::test]
+async fn a_word_finds_its_memory_in_any_language() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let texts = ["The kettle whistles in the kitchen", "Анна переехала в Лиссабон", "我的猫喜欢吃鱼"];
+    for text in texts {
+        client.store("user:1", text).await;
+    }
+    for (query, text) in [("kettles", texts[0]), ("лиссабон", texts[1]), ("猫喜欢什么", texts[2])]
+    {
+        let found = recall(&client, query, json!({ "k": 1 })).await;
+        assert_eq!(contents(&found), [text]);
+        let hit = &found["memories"][0];
+        let parts = hit["why"].as_object().unwrap().values();
+        let sum: f64 = parts.map(|part| part.as_f64().unwrap()).sum();
+        assert!((sum - hit["score"].as_f64().unwrap()).abs() < 1e-4, "{hit}");
+        assert!(hit["why"]["lexical"].as_f64() > Some(0.0), "{hit}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn filters_hold_and_max_chars_leaves_out_whole_memories() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    for (content, tags, source, at) in [
+        ("The kettle is blue", json!(["a,b", "'"]), "chat", "2025-01-01T00:00:00Z"),
+        ("A kettle broke yesterday", json!(["{x}", "'"]), "mail", "2025-06-01T00:00:00Z"),
+    ] {
+        let arguments = json!({ "scope": "user:1", "content": content, "tags": tags, "source": source, "occurred_at": at });
+        client.ok("store_memory", arguments).await;
+    }
+    for (filter, count) in [
+        (json!({}), 2),
+        (json!({ "tags": ["'"] }), 2),
+        (json!({ "tags": ["a,b", "'"] }), 1),
+        (json!({ "tags": ["a,b", "{x}"] }), 0),
+        (json!({ "tags": ["a,b", "{x}"], "tags_match": "any" }), 2),
+        (json!({ "tags": ["a"] }), 0),
+        (json!({ "source": "mail" }), 1),
+        (json!({ "tiers": ["semantic"] }), 0),
+        (json!({ "occurred_after": "2025-06-01T00:00:00Z" }), 1),
+        (json!({ "occurred_before": "2025-06-01T00:00:00Z" }), 1),
+        (json!({ "min_score": 1 }), 0),
+        (json!({ "k": 1 }), 1),
+    ] {
+        let found = contents(&recall(&client, "kettle", filter.clone()).await);
+        assert_eq!(found.len(), count, "{filter}: {found:?}");
+    }
+    let cut = recall(&client, "kettle", json!({ "max_chars": 25 })).await;
+    assert_eq!((contents(&cut).len(), &cut["left_out"]), (1, &json!(1)));
+    let empty = json!({ "scope": "user:1", "query": " " });
+    assert_eq!(client.refused("recall_memory", empty).await["field"], "query");
+    let long = "kettle word ".repeat(29_000);
+    assert_eq!(contents(&recall(&client, &long, json!({})).await).len(), 2);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn working_memories_are_found_until_they_expire() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let arguments = json!({ "scope": "user:1", "content": "Call the plumber", "ttl_seconds": 60 });
+    client.ok("store_memory", arguments).await;
+    assert_eq!(client.recall("user:1", "plumber").await, ["Call the plumber"]);
+    app.clock.advance(Duration::from_secs(61));
+    assert_eq!(client.recall("user:1", "plumber").await, Vec::<String>::new());
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn each_recall_is_counted() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    client.store("user:1", "The kettle is blue").await;
+    for _ in 0..3 {
+        client.recall("user:1", "kettle").await;
+    }
+    app.engine.flush().await;
+    let mut connection = app.database.connect().await;
+    let counts: Vec<i64> = sqlx::query_scalar("select access_count from memory_access")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(counts, [3]);
+    app.stop().await;
+}
