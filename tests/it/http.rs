@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use memser::auth::Auth;
 use memser::clock::Clock;
@@ -23,8 +23,10 @@ use crate::support::TestApp;
 const READER: &str = "Bearer reader-token";
 const WRITER: &str = "Bearer writer-token";
 
+/// A router whose memser runs as long as the router is there.
 async fn service(change: impl FnOnce(&mut HttpSettings)) -> Router {
-    service_of(&TestApp::start().await, change)
+    let app = TestApp::start().await;
+    service_of(&app, change).layer(Extension(Arc::new(app)))
 }
 
 /// A router on the engine of a running memser.
