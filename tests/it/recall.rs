@@ -72,14 +72,40 @@ async fn filters_hold_and_max_chars_leaves_out_whole_memories() {
 }
 
 #[tokio::test]
-async fn working_memories_are_found_until_they_expire() {
+async fn working_memories_are_found_until_they_expire_wherever_they_live() {
+    for builder in [TestApp::builder(), TestApp::builder().redis()] {
+        let app = builder.start().await;
+        let client = app.admin();
+        let arguments = json!({ "scope": "user:1", "content": "Call the plumber", "ttl_seconds": 60 });
+        client.ok("store_memory", arguments).await;
+        assert_eq!(client.recall("user:1", "plumber").await, ["Call the plumber"]);
+        assert_eq!(client.recall("user:2", "plumber").await, Vec::<String>::new());
+        app.clock.advance(Duration::from_secs(61));
+        assert_eq!(client.recall("user:1", "plumber").await, Vec::<String>::new());
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_memory_is_lifted_by_what_was_said_beside_it() {
     let app = TestApp::start().await;
     let client = app.admin();
-    let arguments = json!({ "scope": "user:1", "content": "Call the plumber", "ttl_seconds": 60 });
-    client.ok("store_memory", arguments).await;
-    assert_eq!(client.recall("user:1", "plumber").await, ["Call the plumber"]);
-    app.clock.advance(Duration::from_secs(61));
-    assert_eq!(client.recall("user:1", "plumber").await, Vec::<String>::new());
+    for (source, content) in [
+        ("chat-1", "Shall we visit the aquarium in Genoa on Sunday?"),
+        ("chat-1", "Yes, gladly!"),
+        ("chat-2", "The invoice was paid."),
+    ] {
+        let arguments = json!({ "scope": "user:1", "content": content, "source": source });
+        client.ok("store_memory", arguments).await;
+    }
+    let question = json!({ "scope": "user:1", "query": "aquarium in Genoa on Sunday" });
+    let found = client.ok("recall_memory", question).await;
+    let memories = found["memories"].as_array().unwrap();
+    let neighbour = memories.iter().find(|memory| memory["content"] == "Yes, gladly!").unwrap();
+    assert!(neighbour["why"]["neighbour"].as_f64().unwrap() > 0.0, "{neighbour}");
+    assert!(memories.iter().all(|memory| {
+        memory["source"] == "chat-1" || memory["why"]["neighbour"].as_f64().unwrap() == 0.0
+    }));
     app.stop().await;
 }
 

@@ -259,3 +259,45 @@ async fn words_are_read_from_the_index_alone_behind_the_wall() {
     db.close().await;
     app.stop().await;
 }
+
+#[tokio::test]
+async fn a_row_for_another_scope_cannot_be_written_from_within_one() {
+    let app = TestApp::start().await;
+    app.admin().store("user:1", "mine").await;
+    app.admin().store("user:2", "theirs").await;
+    let mut connection = app.database.connect_as_memser().await;
+    let scopes: Vec<i64> =
+        sqlx::query_scalar("select scope_id from scopes").fetch_all(&mut connection).await.unwrap();
+    assert_eq!(scopes, Vec::<i64>::new(), "without a setting nothing is seen");
+    let mut superuser = app.database.connect().await;
+    let ids: Vec<i64> = sqlx::query_scalar("select scope_id from scopes order by name")
+        .fetch_all(&mut superuser)
+        .await
+        .unwrap();
+    let insert = "insert into working_memories (scope_id, content_hash, id, entry, expires_at)
+                  values ($1, '\\x00', gen_random_uuid(), '{}', now())";
+    for (scope, expected) in [(ids[0], true), (ids[1], false)] {
+        sqlx::query("select set_config('memser.scope_id', $1, false)")
+            .bind(ids[0].to_string())
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        let inserted = sqlx::query(insert).bind(scope).execute(&mut connection).await;
+        assert_eq!(inserted.is_ok(), expected, "{inserted:?}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_store_makes_no_scope() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    client.refused("store_memory", json!({ "scope": "new", "content": "x", "ttl_seconds": 0 })).await;
+    client.refused("store_memory", json!({ "scope": "new", "content": " ", "ttl_seconds": 9 })).await;
+    client.refused("store_memory", json!({ "scope": "new", "content": "x", "replaces": "nonsense" })).await;
+    let mut superuser = app.database.connect().await;
+    let scopes: i64 =
+        sqlx::query_scalar("select count(*) from scopes").fetch_one(&mut superuser).await.unwrap();
+    assert_eq!(scopes, 0);
+    app.stop().await;
+}
