@@ -196,6 +196,15 @@ pub struct Memory {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
+impl Memory {
+    /// Whether it carries all of `tags`, or any of them where one is enough; no tags ask for nothing.
+    #[must_use]
+    pub fn carries(&self, tags: &[String], any: bool) -> bool {
+        let mut found = tags.iter().map(|tag| self.tags.contains(tag));
+        if any { tags.is_empty() || found.any(|found| found) } else { found.all(|found| found) }
+    }
+}
+
 /// Checks a memory's text.
 ///
 /// # Errors

@@ -106,11 +106,7 @@ impl Engine {
 
 /// The conditions of a page for working memories, which are always active.
 fn is_listed(memory: &Memory, page: &Page) -> bool {
-    let tags = if page.any_tag {
-        page.tags.is_empty() || page.tags.iter().any(|tag| memory.tags.contains(tag))
-    } else {
-        page.tags.iter().all(|tag| memory.tags.contains(tag))
-    };
+    let tags = memory.carries(&page.tags, page.any_tag);
     let key = (memory.created_at, memory.id);
     tags && page.status == ListStatus::Active
         && page.id.is_none_or(|id| memory.id == id)

@@ -38,11 +38,7 @@ impl Question {
     /// Whether a memory counts: the same conditions that SQL applies, for the arms that SQL does not see.
     fn admits(&self, memory: &Memory) -> bool {
         let filter = &self.filter;
-        let tags = if filter.any_tag {
-            filter.tags.is_empty() || filter.tags.iter().any(|tag| memory.tags.contains(tag))
-        } else {
-            filter.tags.iter().all(|tag| memory.tags.contains(tag))
-        };
+        let tags = memory.carries(&filter.tags, filter.any_tag);
         let happened = memory.occurred_at.unwrap_or(memory.created_at);
         let valid = match filter.as_of {
             Some(at) => memory.valid_from <= at && memory.valid_to.is_none_or(|end| at < end),
