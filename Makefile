@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint prepare postgres clean
+.PHONY: help run test lint prepare postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -8,6 +8,8 @@ help: ## Show this list
 run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL names one
 	@scripts/toolchain.sh
 	@if [ -z "$$DATABASE_URL$$MEMSER_PG_BIN" ]; then scripts/postgres.sh; fi
+	@if [ -z "$$OPENAI_API_KEY$$EMBEDDER$$EMBEDDING_MODEL_DIR" ] && [ ! -d .models ]; then \
+		echo "Recall goes by words alone; for recall by meaning, stop, and run once: make model" >&2; fi
 	@cargo build --release --locked
 	@exec target/release/memser serve
 
@@ -29,6 +31,9 @@ prepare: ## Bring .sqlx up to date after a change of a query or a migration
 postgres: ## Get PostgreSQL with pgvector into .postgres/
 	@scripts/postgres.sh
 
+model: ## Get a sentence transformer into .models/, for recall by meaning without an API key
+	@scripts/model.sh
+
 clean: ## Remove what was built and got; memories are not touched
 	cargo clean
-	rm -rf .postgres .redis .tools
+	rm -rf .postgres .redis .models .tools

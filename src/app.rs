@@ -28,6 +28,7 @@ use crate::http::{self, HttpSettings};
 use crate::jobs::Jobs;
 use crate::model::Action;
 use crate::provider::embed::Embedder;
+use crate::provider::local::{Local, LocalSettings};
 use crate::provider::openai::OpenAi;
 use crate::working::Working;
 
@@ -161,6 +162,7 @@ async fn assemble(
 fn embedder(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
     Ok(match settings {
         EmbedderSettings::OpenAi(settings) => Embedder::OpenAi(OpenAi::new(settings.clone())?),
+        EmbedderSettings::Local { dir } => Embedder::Local(Local::start(&LocalSettings::new(dir))?),
         EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
     })
 }

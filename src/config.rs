@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::Weights;
 use crate::model::ConflictPolicy;
+use crate::provider::local;
 use crate::provider::openai::OpenAiSettings;
 
 /// Everything that an operator can set.
@@ -74,6 +75,11 @@ pub enum Storage {
 pub enum EmbedderSettings {
     /// An OpenAI-compatible endpoint.
     OpenAi(OpenAiSettings),
+    /// A sentence transformer in this process.
+    Local {
+        /// The folder that holds it.
+        dir: PathBuf,
+    },
     /// Feature hashing of this width.
     Hash {
         /// Dimensions.
@@ -261,12 +267,30 @@ fn storage(env: &Env<'_>) -> anyhow::Result<Storage> {
     Ok(Storage::External(Box::new(options)))
 }
 
+#[derive(Clone, Copy)]
+enum Provider {
+    OpenAi,
+    Local,
+    Hash,
+}
+
 fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
     let key = (env.get)("OPENAI_API_KEY");
     let dimensions = env.within("EMBEDDING_DIMENSIONS", 1, 16_000)?;
-    let named = env.one_of("EMBEDDER", &[("openai", true), ("hash", false)])?;
-    if !named.unwrap_or(key.is_some()) {
-        return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) });
+    let named = env.one_of(
+        "EMBEDDER",
+        &[("openai", Provider::OpenAi), ("local", Provider::Local), ("hash", Provider::Hash)],
+    )?;
+    let folder = (env.get)("EMBEDDING_MODEL_DIR").map(PathBuf::from).or_else(model_folder);
+    match (named, key.is_some(), folder) {
+        (Some(Provider::OpenAi), ..) | (None, true, _) => {}
+        (Some(Provider::Local) | None, _, Some(dir)) => return Ok(EmbedderSettings::Local { dir }),
+        (Some(Provider::Local), _, None) => bail!(
+            "EMBEDDER=local: there is no model in {MODEL_FOLDER}; set EMBEDDING_MODEL_DIR, or get one with: make model"
+        ),
+        (Some(Provider::Hash), ..) | (None, ..) => {
+            return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) });
+        }
     }
     let url = (env.get)("EMBEDDING_URL").unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
     let model = (env.get)("EMBEDDING_MODEL").unwrap_or_else(|| "text-embedding-3-small".to_owned());
@@ -275,6 +299,19 @@ fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
     settings.key = key.map(SecretString::from);
     Ok(EmbedderSettings::OpenAi(settings))
 }
+
+/// Where a model is looked for: as `make model` leaves it in the working directory, or beside the executable.
+fn model_folder() -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok();
+    let beside = executable.as_deref().and_then(Path::parent).map(|folder| folder.join(MODEL_BESIDE));
+    [Some(PathBuf::from(MODEL_FOLDER)), beside]
+        .into_iter()
+        .flatten()
+        .find(|folder| local::find(folder).is_some())
+}
+
+const MODEL_FOLDER: &str = ".models/all-MiniLM-L6-v2";
+const MODEL_BESIDE: &str = "models/all-MiniLM-L6-v2";
 
 /// The crates below say nothing at `info` that helps an operator, and rmcp says it for every request.
 const DEFAULT_LOG: &str = "info,rmcp=warn,sqlx=warn,tokio_cron_scheduler=warn";

@@ -3,4 +3,5 @@
 pub mod embed;
 pub mod extract;
 pub mod hash;
+pub mod local;
 pub mod openai;

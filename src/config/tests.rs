@@ -11,7 +11,14 @@ fn nothing_set_is_a_whole_service() {
     let config = config(&[("DATABASE_URL", ""), ("OPENAI_API_KEY", " ")]).unwrap();
     assert_eq!(config.bind.to_string(), "127.0.0.1:8080");
     assert!(matches!(config.storage, Storage::Embedded(_)));
-    assert!(matches!(config.embedder, EmbedderSettings::Hash { dimensions: HASH_DIMENSIONS }));
+    // Which of the two depends on whether this clone has a model.
+    match config.embedder {
+        EmbedderSettings::Local { dir } => assert_eq!(Some(dir), model_folder()),
+        EmbedderSettings::Hash { dimensions } => {
+            assert_eq!((dimensions, model_folder()), (HASH_DIMENSIONS, None));
+        }
+        EmbedderSettings::OpenAi(_) => panic!("without a key"),
+    }
     assert!(config.sweeps.enabled);
 }
 
@@ -19,6 +26,28 @@ fn nothing_set_is_a_whole_service() {
 fn a_key_alone_means_openai() {
     let config = config(&[("OPENAI_API_KEY", "k")]).unwrap();
     assert!(matches!(config.embedder, EmbedderSettings::OpenAi(_)));
+}
+
+#[test]
+fn a_model_folder_means_local_unless_there_is_a_key_or_a_name() {
+    let folder = ("EMBEDDING_MODEL_DIR", "/opt/model");
+    for (values, expected) in [
+        (vec![folder], "local"),
+        (vec![folder, ("EMBEDDER", "local"), ("OPENAI_API_KEY", "k")], "local"),
+        (vec![folder, ("OPENAI_API_KEY", "k")], "openai"),
+        (vec![folder, ("EMBEDDER", "hash")], "hash"),
+        (vec![folder, ("EMBEDDER", "openai")], "openai"),
+    ] {
+        let found = match config(&values).unwrap().embedder {
+            EmbedderSettings::Local { dir } => {
+                assert_eq!(dir, Path::new("/opt/model"));
+                "local"
+            }
+            EmbedderSettings::OpenAi(_) => "openai",
+            EmbedderSettings::Hash { .. } => "hash",
+        };
+        assert_eq!(found, expected, "{values:?}");
+    }
 }
 
 #[test]

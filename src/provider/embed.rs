@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::hash;
+use super::local::Local;
 use super::openai::OpenAi;
 
 /// The embedder. Vectors of one embedder have one length, and are never compared with another's.
@@ -12,6 +13,8 @@ use super::openai::OpenAi;
 pub enum Embedder {
     /// An OpenAI-compatible endpoint.
     OpenAi(OpenAi),
+    /// A sentence transformer in this process.
+    Local(Local),
     /// Signed feature hashing: no model, no network, the same vector everywhere.
     Hash {
         /// The vectors' length.
@@ -48,6 +51,7 @@ impl Embedder {
     pub fn provider(&self) -> &'static str {
         match self {
             Self::OpenAi(_) => "openai",
+            Self::Local(_) => "local",
             Self::Hash { .. } => "hash",
         }
     }
@@ -57,6 +61,7 @@ impl Embedder {
     pub fn model(&self) -> &str {
         match self {
             Self::OpenAi(openai) => openai.model(),
+            Self::Local(local) => local.model(),
             Self::Hash { .. } => "hash",
         }
     }
@@ -66,17 +71,25 @@ impl Embedder {
     pub fn dimensions(&self) -> usize {
         match self {
             Self::OpenAi(openai) => openai.dimensions(),
+            Self::Local(local) => local.dimensions(),
             Self::Hash { dimensions } => *dimensions,
         }
     }
 
     /// What holds where the operator sets nothing. Those of `hash` were measured on labelled pairs and on LoCoMo
-    /// (docs/benchmarks.md); those of `openai` are the usual ones for text-embedding-3-small.
+    /// (docs/benchmarks.md); those of `openai` are the usual ones for text-embedding-3-small, those of `local` were seen to
+    /// suit all-MiniLM-L6-v2.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
         match self {
             Self::OpenAi(_) => Defaults {
                 thresholds: Thresholds { duplicate: 0.95, conflict: 0.85 },
+                weight_vector: 0.5,
+                weight_lexical: 0.5,
+                cluster_similarity: 0.75,
+            },
+            Self::Local(_) => Defaults {
+                thresholds: Thresholds { duplicate: 0.92, conflict: 0.7 },
                 weight_vector: 0.5,
                 weight_lexical: 0.5,
                 cluster_similarity: 0.75,
@@ -97,6 +110,7 @@ impl Embedder {
     pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
         match self {
             Self::OpenAi(openai) => openai.embed(texts).await,
+            Self::Local(local) => local.embed(texts).await,
             Self::Hash { dimensions } => {
                 Ok(texts.iter().map(|text| hash::embed(text, *dimensions)).collect())
             }
@@ -132,6 +146,12 @@ pub enum EmbedError {
         /// The length that came.
         actual: usize,
     },
+    /// The local model failed on a text, or gave a vector that is none.
+    #[error("the local model cannot embed this text")]
+    Model,
+    /// The local model takes no more texts.
+    #[error("the local model has stopped")]
+    Stopped,
 }
 
 impl EmbedError {
@@ -144,7 +164,7 @@ impl EmbedError {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
-            Self::Unusable(_) | Self::Dimensions { .. } => false,
+            Self::Unusable(_) | Self::Dimensions { .. } | Self::Model | Self::Stopped => false,
         }
     }
 }

@@ -10,6 +10,7 @@ mod embedded;
 mod forget_list;
 mod http;
 mod layout;
+mod local_model;
 mod process;
 mod protocol;
 mod recall;

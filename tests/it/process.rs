@@ -34,7 +34,7 @@ fn memser(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
             command.env(name, value);
         }
     }
-    command.env("MEMSER_BIND", "127.0.0.1:0").envs(variables.iter().copied());
+    command.env("MEMSER_BIND", "127.0.0.1:0").env("EMBEDDER", "hash").envs(variables.iter().copied());
     command
 }
 

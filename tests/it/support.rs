@@ -101,6 +101,8 @@ impl TestAppBuilder {
             ("DATABASE_URL", &database.url),
             ("DATABASE_MAX_CONNECTIONS", "5"),
             ("ENABLE_SCHEDULER", "false"),
+            // A model in the clone would make every test wait for it.
+            ("EMBEDDER", "hash"),
         ] {
             self.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
