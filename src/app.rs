@@ -115,7 +115,7 @@ async fn assemble(
         );
     }
     let working = match &config.redis_url {
-        Some(url) => Working::redis(url.expose_secret(), config.working_cap)?,
+        Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
         None => Working::postgres(db.clone(), config.working_cap),
     };
     let embedder = embedder(&config.embedder)?;

@@ -54,16 +54,19 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve => {
             telemetry::start(&config.log, config.log_json)?;
-            // Before anything is started: a signal during the start must stop what was started, too.
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
-            let stop = async move {
+            let mut stop = Box::pin(async move {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
+            });
+            let app = tokio::select! {
+                built = app::build(config, Clock::System) => built?,
+                // A start may wait long for a database. What has been started goes with the future.
+                () = &mut stop => return Ok(()),
             };
-            let app = app::build(config, Clock::System).await?;
             welcome(app.welcome());
             app.run_until(stop).await
         }

@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::hash;
 use super::openai::OpenAi;
+use crate::error::Error;
 
 /// The embedder. Vectors of one embedder have one length, and are never compared with another's.
 #[derive(Clone, Debug)]
@@ -146,5 +147,11 @@ impl EmbedError {
             }
             Self::Unusable(_) | Self::Dimensions { .. } => false,
         }
+    }
+}
+
+impl From<EmbedError> for Error {
+    fn from(error: EmbedError) -> Self {
+        Self::Unavailable { part: "embedder", source: anyhow::Error::new(error) }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod database;
+pub mod embedder;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
