@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint prepare postgres model clean
+.PHONY: help run test lint prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +27,12 @@ lint: ## Check formatting, lints, docs, queries and dependencies
 
 prepare: ## Bring .sqlx up to date after a change of a query or a migration
 	scripts/sqlx-prepare.sh
+
+reference: ## Bring docs/configuration.md and memser.default.toml up to date after a change of a setting
+	cargo run --locked -- config --reference >docs/configuration.md.new
+	cargo run --locked -- config --sample >memser.default.toml.new
+	mv docs/configuration.md.new docs/configuration.md
+	mv memser.default.toml.new memser.default.toml
 
 postgres: ## Get PostgreSQL with pgvector into .postgres/
 	@scripts/postgres.sh

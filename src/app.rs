@@ -24,7 +24,7 @@ use crate::db::embedded::Embedded;
 use crate::engine::judge::Thresholds;
 use crate::engine::score::Weights;
 use crate::engine::{Engine, Settings};
-use crate::http::{self, HttpSettings};
+use crate::http::{self, Ends, HttpSettings};
 use crate::jobs::Jobs;
 use crate::model::Action;
 use crate::provider::embed::Embedder;
@@ -32,8 +32,10 @@ use crate::provider::local::{Local, LocalSettings};
 use crate::provider::openai::OpenAi;
 use crate::working::Working;
 
-/// How long requests under way are given at shutdown.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long the connections of sweeps may take to end, once they were told to stop.
+const SWEEPS_END: Duration = Duration::from_secs(5);
+/// How long the answers of stopped calls may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a silent call waits before its answer is opened as a stream, and between the stream's comments.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 const COMMENT_EVERY: Duration = Duration::from_secs(5);
@@ -49,8 +51,9 @@ pub struct App {
     embedded: Option<Embedded>,
     /// Stops taking requests, and sweeps at their next chunk.
     shutdown: CancellationToken,
-    /// Ends the calls that still run after the drain.
-    drained: CancellationToken,
+    /// How long calls under way may go on then, and what ends them.
+    shutdown_timeout: Duration,
+    ends: Ends,
     welcome: Welcome,
 }
 
@@ -116,7 +119,7 @@ async fn assemble(
         );
     }
     let working = match &config.redis_url {
-        Some(url) => Working::redis(url.expose_secret(), config.working_cap)?,
+        Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
         None => Working::postgres(db.clone(), config.working_cap),
     };
     let embedder = embedder(&config.embedder)?;
@@ -124,7 +127,7 @@ async fn assemble(
     let embedder_name = format!("{} ({} dimensions)", embedder.model(), embedder.dimensions());
     let engine = Arc::new(Engine::start(db.clone(), embedder, working, clock.clone(), settings).await?);
     let (auth, first_token, token_file) = auth(config)?;
-    let (shutdown, drained) = (CancellationToken::new(), CancellationToken::new());
+    let (shutdown, ends) = (CancellationToken::new(), Ends::default());
     let public_url = config.public_url(listener.local_addr()?)?;
     let http = HttpSettings {
         public_url: public_url.clone(),
@@ -147,8 +150,9 @@ async fn assemble(
     };
     let mcp_url = format!("{}/mcp", public_url.as_str().trim_end_matches('/'));
     Ok(App {
-        router: http::router(engine.clone(), Arc::new(auth), clock, &http, drained.clone()),
-        drained,
+        router: http::router(engine.clone(), Arc::new(auth), clock, &http, ends.clone()),
+        shutdown_timeout: config.shutdown_timeout,
+        ends,
         listener,
         engine,
         jobs,
@@ -269,8 +273,8 @@ impl App {
         &self.engine
     }
 
-    /// Serves until `stop` resolves; then takes no new request, lets those under way finish for a few seconds, writes
-    /// what waits to be written, and stops every part.
+    /// Serves until `stop` resolves; then takes no new request, lets those under way finish for a while, answers the
+    /// rest with an error, writes what waits to be written, and stops every part.
     ///
     /// # Errors
     /// When serving or stopping a part fails.
@@ -287,16 +291,19 @@ impl App {
             .with_graceful_shutdown(async move { graceful.cancelled().await })
             .into_future();
         let mut server = tokio::spawn(server);
+        let (patience, ends) = (self.shutdown_timeout, self.ends);
         let outcome = tokio::select! {
             ended = &mut server => ended,
             () = async {
                 shutdown.cancelled().await;
-                tokio::time::sleep(DRAIN).await;
+                tokio::time::sleep(patience).await;
             } => {
-                tracing::warn!("requests under way were cut off after {} s", DRAIN.as_secs());
-                self.drained.cancel();
+                tracing::warn!("calls that took longer than {} s were stopped", patience.as_secs());
+                ends.calls.cancel();
+                let answered = tokio::time::timeout(LAST_WORDS, &mut server).await;
+                ends.streams.cancel();
                 server.abort();
-                Ok(Ok(()))
+                answered.unwrap_or(Ok(Ok(())))
             }
         };
         shutdown.cancel();
@@ -305,7 +312,7 @@ impl App {
         }
         self.engine.flush().await;
         // Waits for the connections that sweeps still have; bounded, because a sweep stops at its next chunk.
-        let _ = tokio::time::timeout(DRAIN, self.db.close()).await;
+        let _ = tokio::time::timeout(SWEEPS_END, self.db.close()).await;
         if let Some(embedded) = self.embedded {
             embedded.stop().await?;
         }

@@ -1,13 +1,16 @@
-//! The environment, parsed into types that cannot be wrong.
+//! The configuration, parsed into types that cannot be wrong.
 //!
-//! `docs/configuration.md` explains each name. An empty value counts as none, so that a compose file may pass on what
-//! is not set.
+//! [`key`] says what a setting is and `keys` names them all, [`source`] reads the environment and the file, and
+//! [`reference`] writes the pages about them.
 
-use std::fmt::Display;
+pub mod key;
+mod keys;
+pub mod reference;
+pub mod source;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -21,6 +24,8 @@ use crate::engine::score::Weights;
 use crate::model::ConflictPolicy;
 use crate::provider::local;
 use crate::provider::openai::OpenAiSettings;
+
+pub use source::Source;
 
 /// Everything that an operator can set.
 #[derive(Debug)]
@@ -41,6 +46,8 @@ pub struct Config {
     pub rate_limit: Option<NonZeroU32>,
     /// The longest that a tool call may take.
     pub call_timeout: Duration,
+    /// How long calls under way may go on at shutdown.
+    pub shutdown_timeout: Duration,
     /// The durable store.
     pub storage: Storage,
     /// The most connections to it.
@@ -149,95 +156,40 @@ pub struct Sweeps {
     pub decay_after_days: u32,
 }
 
-/// Where values come from: the environment, or a test's table.
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-
 impl Config {
-    /// Reads the environment of this process.
+    /// Parses what was read.
     ///
     /// # Errors
-    /// When a value is wrong; the message names the variable and never shows a secret.
-    pub fn from_env() -> anyhow::Result<Self> {
-        Self::from_lookup(&|name| std::env::var(name).ok())
-    }
-
-    /// Reads values by name.
-    ///
-    /// # Errors
-    /// As [`Self::from_env`].
-    pub fn from_lookup(lookup: Lookup<'_>) -> anyhow::Result<Self> {
-        let get =
-            |name: &str| lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let env = Env { get: &get };
-        let threshold = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 1.0) };
-        let weight = |name| -> anyhow::Result<Option<f32>> { env.within(name, 0.0, 10.0) };
-        let config = Self {
-            bind: env.parsed("MEMSER_BIND")?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080))),
-            public_url: env.parsed("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
-            allowed_hosts: env.list("MEMSER_ALLOWED_HOSTS"),
-            allowed_origins: env.list("MEMSER_ALLOWED_ORIGINS"),
-            token: get("MEMSER_TOKEN").map(checked_token).transpose()?,
-            tokens_file: get("MEMSER_TOKENS_FILE").map(PathBuf::from),
-            rate_limit: env.parsed("MEMSER_RATE_LIMIT")?,
-            call_timeout: Duration::from_secs(
-                env.within("MEMSER_CALL_TIMEOUT_SECONDS", 1, 3_600)?.unwrap_or(60),
-            ),
-            storage: storage(&env)?,
-            max_connections: env.within("DATABASE_MAX_CONNECTIONS", 2, 1_000)?.unwrap_or(20),
-            redis_url: get("REDIS_URL").map(SecretString::from),
-            working_cap: env.within("WORKING_MAX_PER_SCOPE", 1, 100_000)?.unwrap_or(1_000),
-            embedder: embedder(&env)?,
-            decisions: Decisions {
-                max_content_bytes: env.within("MEMSER_MAX_CONTENT_BYTES", 1, 1_048_576)?.unwrap_or(65_536),
-                duplicate_threshold: threshold("DUPLICATE_THRESHOLD")?,
-                conflict_threshold: threshold("CONFLICT_THRESHOLD")?,
-                conflict_rule: env
-                    .one_of(
-                        "CONFLICT_RULE",
-                        &[("guarded", ConflictRule::Guarded), ("similarity", ConflictRule::Similarity)],
-                    )?
-                    .unwrap_or_default(),
-                conflict_policy: env
-                    .one_of(
-                        "CONFLICT_POLICY",
-                        &[
-                            ("newest_wins", ConflictPolicy::NewestWins),
-                            ("flag", ConflictPolicy::Flag),
-                            ("keep_both", ConflictPolicy::KeepBoth),
-                        ],
-                    )?
-                    .unwrap_or_default(),
-                weights: PartialWeights {
-                    vector: weight("WEIGHT_VECTOR")?,
-                    lexical: weight("WEIGHT_LEXICAL")?,
-                    neighbour: weight("WEIGHT_NEIGHBOUR")?,
-                    recency: weight("WEIGHT_RECENCY")?,
-                    frequency: weight("WEIGHT_FREQUENCY")?,
-                    confidence: weight("WEIGHT_CONFIDENCE")?,
-                },
-                recency_half_life_days: env.within("RECENCY_HALF_LIFE_DAYS", 0.01, 36_500.0)?.unwrap_or(30.0),
-                consolidation_similarity: threshold("CONSOLIDATION_SIMILARITY")?,
-            },
+    /// When a value is wrong; the message names the setting and never shows a secret.
+    pub fn parse(source: &Source) -> anyhow::Result<Self> {
+        let seconds = |name| source.set(name).map(Duration::from_secs);
+        let minutes = |name| source.set::<u64>(name).map(|minutes| Duration::from_secs(minutes * 60));
+        Ok(Self {
+            bind: source.set("MEMSER_BIND")?,
+            public_url: source.maybe("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
+            allowed_hosts: source.list("MEMSER_ALLOWED_HOSTS"),
+            allowed_origins: source.list("MEMSER_ALLOWED_ORIGINS"),
+            token: source.text("MEMSER_TOKEN").map(checked_token).transpose()?,
+            tokens_file: source.maybe("MEMSER_TOKENS_FILE")?,
+            rate_limit: source.maybe("MEMSER_RATE_LIMIT")?,
+            call_timeout: seconds("MEMSER_CALL_TIMEOUT_SECONDS")?,
+            shutdown_timeout: seconds("MEMSER_SHUTDOWN_SECONDS")?,
+            storage: storage(source)?,
+            max_connections: source.set("DATABASE_MAX_CONNECTIONS")?,
+            redis_url: source.text("REDIS_URL").map(SecretString::from),
+            working_cap: source.set("WORKING_MAX_PER_SCOPE")?,
+            embedder: embedder(source)?,
+            decisions: decisions(source)?,
             sweeps: Sweeps {
-                enabled: env
-                    .one_of(
-                        "ENABLE_SCHEDULER",
-                        &[("true", true), ("1", true), ("false", false), ("0", false)],
-                    )?
-                    .unwrap_or(true),
-                consolidation_interval: minutes(
-                    env.within("CONSOLIDATION_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(60),
-                ),
-                consolidation_min_episodic: env
-                    .within("CONSOLIDATION_MIN_EPISODIC", 2, 1_000_000)?
-                    .unwrap_or(50),
-                decay_interval: minutes(env.within("DECAY_INTERVAL_MINUTES", 1, 525_600)?.unwrap_or(1_440)),
-                decay_after_days: env.within("DECAY_AFTER_DAYS", 1, 36_500)?.unwrap_or(30),
+                enabled: source.set("ENABLE_SCHEDULER")?,
+                consolidation_interval: minutes("CONSOLIDATION_INTERVAL_MINUTES")?,
+                consolidation_min_episodic: source.set("CONSOLIDATION_MIN_EPISODIC")?,
+                decay_interval: minutes("DECAY_INTERVAL_MINUTES")?,
+                decay_after_days: source.set("DECAY_AFTER_DAYS")?,
             },
-            log: get("MEMSER_LOG").unwrap_or_else(|| DEFAULT_LOG.to_owned()),
-            log_json: env.one_of("MEMSER_LOG_FORMAT", &[("text", false), ("json", true)])?.unwrap_or(false),
-        };
-        Ok(config)
+            log: source.set("MEMSER_LOG")?,
+            log_json: source.text("MEMSER_LOG_FORMAT") == Some("json"),
+        })
     }
 
     /// Where clients reach memser.
@@ -252,12 +204,12 @@ impl Config {
     }
 }
 
-fn storage(env: &Env<'_>) -> anyhow::Result<Storage> {
-    let Some(url) = (env.get)("DATABASE_URL") else {
+fn storage(source: &Source) -> anyhow::Result<Storage> {
+    let Some(url) = source.text("DATABASE_URL") else {
         return Ok(Storage::Embedded(EmbeddedSettings {
-            data_dir: (env.get)("MEMSER_DATA_DIR").map(PathBuf::from),
-            pg_bin: (env.get)("MEMSER_PG_BIN").map(PathBuf::from),
-            pg_user: (env.get)("MEMSER_PG_USER").unwrap_or_else(|| "nobody".to_owned()),
+            data_dir: source.maybe("MEMSER_DATA_DIR")?,
+            pg_bin: source.maybe("MEMSER_PG_BIN")?,
+            pg_user: source.set("MEMSER_PG_USER")?,
         }));
     };
     // The parser's own message may show the URL, and with it the password.
@@ -267,37 +219,51 @@ fn storage(env: &Env<'_>) -> anyhow::Result<Storage> {
     Ok(Storage::External(Box::new(options)))
 }
 
-#[derive(Clone, Copy)]
-enum Provider {
-    OpenAi,
-    Local,
-    Hash,
-}
-
-fn embedder(env: &Env<'_>) -> anyhow::Result<EmbedderSettings> {
-    let key = (env.get)("OPENAI_API_KEY");
-    let dimensions = env.within("EMBEDDING_DIMENSIONS", 1, 16_000)?;
-    let named = env.one_of(
-        "EMBEDDER",
-        &[("openai", Provider::OpenAi), ("local", Provider::Local), ("hash", Provider::Hash)],
-    )?;
-    let folder = (env.get)("EMBEDDING_MODEL_DIR").map(PathBuf::from).or_else(model_folder);
-    match (named, key.is_some(), folder) {
-        (Some(Provider::OpenAi), ..) | (None, true, _) => {}
-        (Some(Provider::Local) | None, _, Some(dir)) => return Ok(EmbedderSettings::Local { dir }),
-        (Some(Provider::Local), _, None) => bail!(
+fn embedder(source: &Source) -> anyhow::Result<EmbedderSettings> {
+    let key = source.text("OPENAI_API_KEY");
+    let dimensions = source.maybe("EMBEDDING_DIMENSIONS")?;
+    let folder = source.maybe("EMBEDDING_MODEL_DIR")?.or_else(model_folder);
+    match (source.text("EMBEDDER"), folder) {
+        (Some("openai"), _) => {}
+        (None, _) if key.is_some() => {}
+        (Some("local") | None, Some(dir)) => return Ok(EmbedderSettings::Local { dir }),
+        (Some("local"), None) => bail!(
             "EMBEDDER=local: there is no model in {MODEL_FOLDER}; set EMBEDDING_MODEL_DIR, or get one with: make model"
         ),
-        (Some(Provider::Hash), ..) | (None, ..) => {
-            return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) });
-        }
+        _ => return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) }),
     }
-    let url = (env.get)("EMBEDDING_URL").unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
-    let model = (env.get)("EMBEDDING_MODEL").unwrap_or_else(|| "text-embedding-3-small".to_owned());
+    let (url, model): (String, String) = (source.set("EMBEDDING_URL")?, source.set("EMBEDDING_MODEL")?);
     let mut settings = OpenAiSettings::new(url, model);
     settings.dimensions = dimensions;
     settings.key = key.map(SecretString::from);
     Ok(EmbedderSettings::OpenAi(settings))
+}
+
+fn decisions(source: &Source) -> anyhow::Result<Decisions> {
+    Ok(Decisions {
+        max_content_bytes: source.set("MEMSER_MAX_CONTENT_BYTES")?,
+        duplicate_threshold: source.maybe("DUPLICATE_THRESHOLD")?,
+        conflict_threshold: source.maybe("CONFLICT_THRESHOLD")?,
+        conflict_rule: match source.text("CONFLICT_RULE") {
+            Some("similarity") => ConflictRule::Similarity,
+            _ => ConflictRule::Guarded,
+        },
+        conflict_policy: match source.text("CONFLICT_POLICY") {
+            Some("flag") => ConflictPolicy::Flag,
+            Some("keep_both") => ConflictPolicy::KeepBoth,
+            _ => ConflictPolicy::NewestWins,
+        },
+        weights: PartialWeights {
+            vector: source.maybe("WEIGHT_VECTOR")?,
+            lexical: source.maybe("WEIGHT_LEXICAL")?,
+            neighbour: source.maybe("WEIGHT_NEIGHBOUR")?,
+            recency: source.maybe("WEIGHT_RECENCY")?,
+            frequency: source.maybe("WEIGHT_FREQUENCY")?,
+            confidence: source.maybe("WEIGHT_CONFIDENCE")?,
+        },
+        recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
+        consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
+    })
 }
 
 /// Where a model is looked for: as `make model` leaves it in the working directory, or beside the executable.
@@ -313,15 +279,8 @@ fn model_folder() -> Option<PathBuf> {
 const MODEL_FOLDER: &str = ".models/all-MiniLM-L6-v2";
 const MODEL_BESIDE: &str = "models/all-MiniLM-L6-v2";
 
-/// The crates below say nothing at `info` that helps an operator, and rmcp says it for every request.
-const DEFAULT_LOG: &str = "info,rmcp=warn,sqlx=warn,tokio_cron_scheduler=warn";
-
 /// Wide enough that the features of one memory rarely meet in a bucket; 4 KiB a vector.
 const HASH_DIMENSIONS: usize = 1_024;
-
-fn minutes(minutes: u64) -> Duration {
-    Duration::from_secs(minutes * 60)
-}
 
 fn checked_public_url(url: Url) -> anyhow::Result<Url> {
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -337,64 +296,13 @@ fn checked_public_url(url: Url) -> anyhow::Result<Url> {
     Ok(url)
 }
 
-fn checked_token(token: String) -> anyhow::Result<SecretString> {
+fn checked_token(token: &str) -> anyhow::Result<SecretString> {
     if token.len() < 16 || token.chars().any(|c| !c.is_ascii_graphic()) {
         bail!(
             "MEMSER_TOKEN is shorter than 16 characters or has one that no header carries; try: openssl rand -hex 32"
         );
     }
     Ok(SecretString::from(token))
-}
-
-struct Env<'a> {
-    get: Lookup<'a>,
-}
-
-impl Env<'_> {
-    fn parsed<T: FromStr>(&self, name: &str) -> anyhow::Result<Option<T>>
-    where
-        T::Err: Display,
-    {
-        (self.get)(name)
-            .map(|value| value.parse().map_err(|error| anyhow::anyhow!("{name}={value:?}: {error}")))
-            .transpose()
-    }
-
-    fn within<T: Copy + FromStr + PartialOrd + Display>(
-        &self,
-        name: &str,
-        least: T,
-        most: T,
-    ) -> anyhow::Result<Option<T>>
-    where
-        T::Err: Display,
-    {
-        let value: Option<T> = self.parsed(name)?;
-        match value {
-            // A NaN is in no range.
-            Some(value) if !(value >= least && value <= most) => {
-                bail!("{name}={value}: from {least} to {most}")
-            }
-            value => Ok(value),
-        }
-    }
-
-    fn one_of<T: Copy>(&self, name: &str, known: &[(&str, T)]) -> anyhow::Result<Option<T>> {
-        let Some(value) = (self.get)(name) else {
-            return Ok(None);
-        };
-        if let Some((_, meaning)) = known.iter().find(|(word, _)| value.eq_ignore_ascii_case(word)) {
-            Ok(Some(*meaning))
-        } else {
-            let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-            bail!("{name}={value:?}: one of {}", words.join(", "))
-        }
-    }
-
-    fn list(&self, name: &str) -> Vec<String> {
-        let value = (self.get)(name).unwrap_or_default();
-        value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
-    }
 }
 
 #[cfg(test)]

@@ -71,6 +71,14 @@ impl Db {
         Ok(active.unwrap_or(false))
     }
 
+    /// Which memser this database belongs to; the same for all its replicas and for ever.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn installation(&self) -> crate::error::Result<uuid::Uuid> {
+        Ok(sqlx::query_scalar!("select installation_id from installation").fetch_one(&self.pool).await?)
+    }
+
     /// Asks the database for a sign of life.
     ///
     /// # Errors

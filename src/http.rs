@@ -58,13 +58,22 @@ pub struct HttpSettings {
     pub comment_every: Duration,
 }
 
-/// The service. Cancelling `shutdown` ends the calls that still run: do it after the drain, not before.
+/// How a shutdown ends what is still under way once its time is up. In this order.
+#[derive(Clone, Debug, Default)]
+pub struct Ends {
+    /// Cancelled, it stops the calls that still run; each is answered with an error.
+    pub calls: CancellationToken,
+    /// Cancelled, it cuts the streams that are open even then.
+    pub streams: CancellationToken,
+}
+
+/// The service.
 pub fn router(
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     clock: Clock,
     settings: &HttpSettings,
-    shutdown: CancellationToken,
+    ends: Ends,
 ) -> Router {
     let allowed =
         Arc::new(Allowed::new(&settings.public_url, &settings.allowed_hosts, &settings.allowed_origins));
@@ -74,7 +83,7 @@ pub fn router(
     let guarded = Router::new()
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
-        .merge(mcp(&engine, auth, clock.clone(), settings, challenge, &allowed, shutdown))
+        .merge(mcp(&engine, auth, clock.clone(), settings, challenge, &allowed, ends))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     Router::new()
@@ -94,7 +103,7 @@ fn mcp(
     settings: &HttpSettings,
     challenge: Challenge,
     allowed: &Allowed,
-    shutdown: CancellationToken,
+    ends: Ends,
 ) -> Router {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
@@ -103,8 +112,8 @@ fn mcp(
         .with_max_request_body_bytes(settings.max_body_bytes)
         .with_allowed_hosts(allowed.hosts().to_vec())
         .with_allowed_origins(allowed.origins().to_vec())
-        .with_cancellation_token(shutdown);
-    let handler = Handler::new(Arc::clone(engine), settings.call_timeout);
+        .with_cancellation_token(ends.streams);
+    let handler = Handler::new(Arc::clone(engine), settings.call_timeout, ends.calls);
     let service = StreamableHttpService::new(
         move || Ok(handler.clone()),
         Arc::new(NeverSessionManager::default()),

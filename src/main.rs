@@ -1,13 +1,15 @@
 //! The `memser` command.
 
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use memser::app::{self, Welcome};
 use memser::clock::Clock;
-use memser::config::{Config, Storage};
+use memser::config::{Config, Source, Storage, reference};
 use memser::db::Db;
 use memser::db::embedded::Embedded;
 use memser::telemetry;
@@ -20,21 +22,37 @@ use tokio::signal::unix::{SignalKind, signal};
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// A configuration file; MEMSER_CONFIG otherwise.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve MCP over HTTP (the default). Everything is set by environment variables: docs/configuration.md.
+    /// Serve MCP over HTTP (the default).
     Serve,
     /// Bring the database's schema up to date and stop.
     Migrate,
+    /// Show the configuration in force and who set it, with secrets hidden; fails where it is wrong.
+    Config(ConfigArgs),
     /// Exit with 0 when the memser at the listen address is ready: for a container's health check.
     Healthcheck,
 }
 
+#[derive(Args)]
+#[group(multiple = false)]
+struct ConfigArgs {
+    /// Print a configuration file with every setting, explained and commented out.
+    #[arg(long)]
+    sample: bool,
+    /// Print the reference of all settings as Markdown.
+    #[arg(long)]
+    reference: bool,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Cli::parse().command.unwrap_or(Command::Serve)).await {
+    match run(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(
@@ -49,26 +67,58 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
-    let config = Config::from_env()?;
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    let command = cli.command.unwrap_or(Command::Serve);
     match command {
+        Command::Config(ConfigArgs { sample: true, .. }) => return print(&reference::sample()),
+        Command::Config(ConfigArgs { reference: true, .. }) => return print(&reference::page()),
+        _ => {}
+    }
+    let source = Source::from_process(cli.config.as_deref())?;
+    let config = Config::parse(&source)?;
+    match command {
+        Command::Config(_) => {
+            warn(&source.warnings);
+            print(&reference::effective(&source))
+        }
         Command::Serve => {
             telemetry::start(&config.log, config.log_json)?;
-            // Before anything is started: a signal during the start must stop what was started, too.
+            for warning in &source.warnings {
+                tracing::warn!("{warning}");
+            }
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
-            let stop = async move {
+            let mut stop = Box::pin(async move {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
+            });
+            let app = tokio::select! {
+                built = app::build(config, Clock::System) => built?,
+                // A start may wait long for a database. What has been started goes with the future.
+                () = &mut stop => return Ok(()),
             };
-            let app = app::build(config, Clock::System).await?;
             welcome(app.welcome());
             app.run_until(stop).await
         }
         Command::Migrate => migrate(config).await,
         Command::Healthcheck => healthcheck(&config).await,
+    }
+}
+
+/// Prints a whole text; whoever closes the pipe early has read enough.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a command's words to a person, who has no log")]
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("memser: warning: {warning}");
     }
 }
 

@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 pub use self::tools::ToolName;
 use crate::args;
@@ -51,17 +52,25 @@ forget_memory deletes for good; run it with dry_run first unless you forget by m
 pub struct Handler {
     engine: Arc<Engine>,
     call_timeout: Duration,
+    stop: CancellationToken,
 }
 
 impl Handler {
-    /// A handler that stops calls after `call_timeout`.
+    /// A handler that stops calls after `call_timeout`, and when `stop` is cancelled.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, call_timeout: Duration) -> Self {
-        Self { engine, call_timeout }
+    pub fn new(engine: Arc<Engine>, call_timeout: Duration, stop: CancellationToken) -> Self {
+        Self { engine, call_timeout, stop }
     }
 
     async fn run(&self, caller: &Caller, tool: ToolName, arguments: JsonObject) -> CallToolResult {
-        let result = contain(self.dispatch(caller, tool, arguments), self.call_timeout).await;
+        let call = contain(self.dispatch(caller, tool, arguments), self.call_timeout);
+        let result = tokio::select! {
+            result = call => result,
+            () = self.stop.cancelled() => Err(Error::Unavailable {
+                part: "memser",
+                source: anyhow::anyhow!("shutting down"),
+            }),
+        };
         result.unwrap_or_else(|error| refusal(&error, tool, caller))
     }
 

@@ -72,12 +72,13 @@ pub struct Put {
 }
 
 impl Working {
-    /// A working tier in Redis. Connects at the first call, so that memser starts while Redis is down.
+    /// A working tier in Redis, where several installations may share one database: `installation` keeps them apart.
+    /// Connects at the first call, so that memser starts while Redis is down.
     ///
     /// # Errors
     /// `invalid_argument` on `REDIS_URL` for something that is no Redis URL.
-    pub fn redis(url: &str, cap: u32) -> Result<Self> {
-        Ok(Self::Redis(Redis::new(url, cap)?))
+    pub fn redis(url: &str, installation: Uuid, cap: u32) -> Result<Self> {
+        Ok(Self::Redis(Redis::new(url, installation, cap)?))
     }
 
     /// A working tier in the database.
@@ -123,42 +124,19 @@ impl Working {
     /// Removes these memories and says which were there. One that has expired but was not swept yet counts as there:
     /// whoever forgets it wants its text gone.
     ///
-    /// # Errors
-    /// `unavailable` where the store is down.
-    pub async fn remove(&self, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        match self {
-            Self::Redis(redis) => redis.remove(scope, ids).await,
-            Self::Postgres(postgres) => postgres.remove(scope, ids).await,
-        }
-    }
-
-    /// The same from within a transaction on the scope, for a forget that covers durable memories too: in Postgres it
-    /// shares the transaction's fate. Redis is asked last thing before the commit, with a time limit: when it fails
+    /// From within a transaction on the scope, because a forget covers durable memories too: in Postgres it shares the
+    /// transaction's fate. Redis is to be asked last thing before the commit; it has a time limit, and when it fails
     /// nothing at all is forgotten.
     ///
     /// # Errors
     /// `unavailable` where the store cannot be reached.
-    pub async fn remove_within(&self, tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    pub async fn remove(&self, tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         match self {
             Self::Redis(redis) => redis.remove(scope, ids).await,
             Self::Postgres(_) => table::remove(tx, scope, ids).await,
-        }
-    }
-
-    /// Removes every memory of the scope and says how many there were.
-    ///
-    /// # Errors
-    /// `unavailable` where the store is down.
-    pub async fn clear(&self, scope: ScopeId) -> Result<u64> {
-        match self {
-            Self::Redis(redis) => redis.clear(scope).await,
-            Self::Postgres(postgres) => postgres.clear(scope).await,
         }
     }
 

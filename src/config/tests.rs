@@ -1,9 +1,24 @@
+use std::ffi::OsString;
+use std::io::Write;
+
 use super::*;
 
+fn read(values: &[(&str, &str)]) -> anyhow::Result<Source> {
+    Source::read(None, values.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
 fn config(values: &[(&str, &str)]) -> anyhow::Result<Config> {
-    Config::from_lookup(&|name| {
-        values.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-    })
+    Config::parse(&read(values)?)
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn refusal(outcome: anyhow::Result<impl std::fmt::Debug>) -> String {
+    format!("{:#}", outcome.unwrap_err())
 }
 
 #[test]
@@ -20,6 +35,12 @@ fn nothing_set_is_a_whole_service() {
         EmbedderSettings::OpenAi(_) => panic!("without a key"),
     }
     assert!(config.sweeps.enabled);
+    let defaults = Weights::default();
+    assert_eq!(
+        config.decisions.weights.over(defaults),
+        defaults,
+        "the table's weights are not those measured"
+    );
 }
 
 #[test]
@@ -59,6 +80,7 @@ fn wrong_values_are_refused_by_name() {
         ("MEMSER_TOKEN", "short"),
         ("MEMSER_RATE_LIMIT", "0"),
         ("DUPLICATE_THRESHOLD", "1.5"),
+        ("MEMSER_DUPLICATE_THRESHOLD", "1.5"),
         ("DUPLICATE_THRESHOLD", "NaN"),
         ("CONFLICT_RULE", "strict"),
         ("CONFLICT_POLICY", "oldest_wins"),
@@ -69,16 +91,137 @@ fn wrong_values_are_refused_by_name() {
         ("EMBEDDING_DIMENSIONS", "0"),
         ("MEMSER_LOG_FORMAT", "xml"),
     ] {
-        let error = format!("{:#}", config(&[(name, value)]).expect_err(name));
+        let error = refusal(config(&[(name, value)]));
         assert!(error.contains(name), "{name}: {error}");
     }
 }
 
 #[test]
-fn secrets_stay_out_of_messages() {
+fn every_mistake_is_told_at_once() {
+    let error = refusal(read(&[("WEIGHT_VECTOR", "x"), ("MEMSER_BINDD", "y"), ("EMBEDDER", "z")]));
+    for name in ["WEIGHT_VECTOR", "MEMSER_BINDD", "EMBEDDER"] {
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_nearest_known_one() {
+    for (name, meant) in [
+        ("MEMSER_PUBLC_URL", "MEMSER_PUBLIC_URL"),
+        ("MEMSER_REDIS_URI", "MEMSER_REDIS_URL"),
+        ("MEMSER_ALLOWED_HOST", "MEMSER_ALLOWED_HOSTS"),
+        ("MEMSER_LOG_FROMAT", "MEMSER_LOG_FORMAT"),
+        ("DUPLICATE_TRESHOLD", "DUPLICATE_THRESHOLD"),
+        ("MEMSER_ELEPHANT", "memser config --reference"),
+        ("MEMSER_PORT", "memser config --reference"),
+    ] {
+        let error = refusal(read(&[(name, "8080")]));
+        assert!(error.contains(name) && error.contains(meant), "{error}");
+    }
+}
+
+#[test]
+fn what_other_programs_set_is_no_mistake() {
+    let source = read(&[
+        ("MEMSER_PORT", "tcp://10.0.0.1:8080"),
+        ("MEMSER_SERVICE_HOST", "10.0.0.1"),
+        ("MEMSER_SERVICE_PORT_HTTP", "8080"),
+        ("MEMSER_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ("MEMSER_POSTGRES_PORT", "tcp://10.0.0.2:5432"),
+        ("EMBEDDED", "1"),
+        ("DATABASE_URI", "postgres://elsewhere"),
+        ("PATH", "/bin"),
+    ])
+    .unwrap();
+    let warned = source.warnings.join("\n");
+    assert!(warned.contains("DATABASE_URI") && warned.contains("DATABASE_URL"), "{warned}");
+    assert!(!warned.contains("MEMSER_P"), "{warned}");
+}
+
+#[test]
+fn variables_win_over_the_file_and_the_prefixed_name_wins() {
+    let file = file(
+        "duplicate_threshold = 0.9\nbind = \"127.0.0.1:1\"\nallowed_hosts = [\"a\", \"b\"]\nenable_scheduler = false\n",
+    );
+    let named = file.path().to_str().unwrap();
+    let source = read(&[
+        ("MEMSER_CONFIG", named),
+        ("MEMSER_BIND", "127.0.0.1:2"),
+        ("WORKING_MAX_PER_SCOPE", "7"),
+        ("MEMSER_WORKING_MAX_PER_SCOPE", "8"),
+    ])
+    .unwrap();
+    let config = Config::parse(&source).unwrap();
+    assert_eq!(config.decisions.duplicate_threshold, Some(0.9));
+    assert_eq!((config.bind.port(), config.working_cap, config.sweeps.enabled), (2, 8, false));
+    assert_eq!(config.allowed_hosts, ["a", "b"]);
+    let shown = reference::effective(&source);
+    for line in [
+        format!("duplicate_threshold = 0.9  # {named}"),
+        "bind = \"127.0.0.1:2\"  # MEMSER_BIND".to_owned(),
+        "working_max_per_scope = 8  # MEMSER_WORKING_MAX_PER_SCOPE".to_owned(),
+        "conflict_rule = \"guarded\"  # default".to_owned(),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn a_files_mistakes_are_told_with_its_name() {
+    for (text, words) in [
+        ("duplicate_treshold = 0.9", "did you mean duplicate_threshold?"),
+        ("duplicate_threshold = 2", "from 0 to 1"),
+        ("duplicate_threshold = \"high\"", "duplicate_threshold"),
+        ("bind = 8080", "bind"),
+        ("redis_url = [\"a\"]", "redis_url"),
+        ("allowed_hosts = [1]", "allowed_hosts"),
+        ("[server]\nbind = \"127.0.0.1:1\"", "unknown key server"),
+        ("bind = \"127.0.0.1:1\"\nb", "line 2"),
+    ] {
+        let file = file(text);
+        let error = refusal(Source::read(Some(file.path()), []));
+        assert!(error.contains(words) && error.contains(file.path().to_str().unwrap()), "{text}: {error}");
+    }
+    let error = refusal(Source::read(Some(std::path::Path::new("/nowhere/memser.toml")), []));
+    assert!(error.contains("/nowhere/memser.toml"), "{error}");
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_of_its_own() {
+    let key = file("sk-from-a-file\n");
+    let source = read(&[("OPENAI_API_KEY_FILE", key.path().to_str().unwrap())]).unwrap();
+    assert_eq!(source.text("OPENAI_API_KEY"), Some("sk-from-a-file"));
+    let error = refusal(read(&[("MEMSER_REDIS_URL_FILE", "/nowhere")]));
+    assert!(error.contains("MEMSER_REDIS_URL_FILE=/nowhere"), "{error}");
+}
+
+#[test]
+fn secrets_stay_out_of_messages_and_of_what_is_shown() {
     let url = "postgres://memser:hunter2@db:notaport/memser";
-    let error = format!("{:#}", config(&[("DATABASE_URL", url)]).unwrap_err());
+    let error = refusal(config(&[("DATABASE_URL", url)]));
     assert!(!error.contains("hunter2"), "{error}");
     let shown = format!("{:?}", config(&[("MEMSER_TOKEN", "0123456789abcdef-secret")]).unwrap().token);
     assert!(!shown.contains("secret-") && !shown.contains("0123"), "{shown}");
+    let file = file("token = 0123456789hunter2hunter2\n");
+    let error = refusal(Source::read(Some(file.path()), []));
+    assert!(!error.contains("hunter2"), "{error}");
+    let source = read(&[
+        ("DATABASE_URL", "postgres://memser:hunter2@db/memser?password=hunter2"),
+        ("REDIS_URL", "redis://:hunter2@cache"),
+        ("OPENAI_API_KEY", "sk-hunter2"),
+        ("MEMSER_TOKEN", "hunter2-hunter2-hunter2"),
+    ])
+    .unwrap();
+    let shown = reference::effective(&source);
+    assert!(!shown.contains("hunter2") && shown.contains("memser:***@db"), "{shown}");
+}
+
+#[test]
+fn a_file_with_secrets_that_others_can_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = file("token = \"0123456789abcdef-secret\"\n");
+    for (mode, warnings) in [(0o600, 0), (0o644, 1)] {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(Source::read(Some(file.path()), []).unwrap().warnings.len(), warnings);
+    }
 }

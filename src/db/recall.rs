@@ -146,12 +146,9 @@ pub async fn by_meaning(
     limit: i64,
 ) -> Result<Vec<Hit>> {
     if size.memories > EXACT_UP_TO && space.is_indexed() {
-        sqlx::raw_sql(
-            "set local hnsw.iterative_scan = strict_order; set local hnsw.ef_search = 100;
-             set local plan_cache_mode = force_custom_plan",
-        )
-        .execute(tx.conn())
-        .await?;
+        sqlx::raw_sql("set local hnsw.iterative_scan = strict_order; set local hnsw.ef_search = 100")
+            .execute(tx.conn())
+            .await?;
         let hits = scan(tx, scope, space, vector, filter, limit, true).await?;
         if i64::try_from(hits.len()).unwrap_or(i64::MAX) >= limit {
             return Ok(hits);

@@ -26,9 +26,15 @@ impl Tx {
         Self::open(db, "*").await
     }
 
-    /// Begin and setting travel together. `seen` is a number or `*`, so that it needs no quoting.
+    /// Begin and settings travel together. `seen` is a number or `*`, so that it needs no quoting.
+    ///
+    /// Every execution is planned for its values: the plan that Postgres would keep from the sixth execution on knows
+    /// neither how large the scope is nor which filters are in use, and was seen to join memories by a full scan.
     async fn open(db: &Db, seen: &str) -> Result<Self> {
-        let begin = format!("begin; select set_config('memser.scope_id', '{seen}', true)");
+        let begin = format!(
+            "begin; select set_config('memser.scope_id', '{seen}', true), \
+                           set_config('plan_cache_mode', 'force_custom_plan', true)"
+        );
         Ok(Self(db.pool.begin_with(AssertSqlSafe(begin)).await?))
     }
 

@@ -131,17 +131,6 @@ pub async fn remove(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uui
     .await?)
 }
 
-/// Deletes the scope's entries and says how many there were.
-///
-/// # Errors
-/// `unavailable` or `internal`, as Postgres answers.
-pub async fn clear(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
-    Ok(sqlx::query!("delete from working_memories where scope_id = $1", scope.0)
-        .execute(tx.conn())
-        .await?
-        .rows_affected())
-}
-
 /// Deletes up to `limit` expired entries, the oldest first, passing by those that a put is just refreshing.
 ///
 /// # Errors

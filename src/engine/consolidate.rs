@@ -11,7 +11,7 @@ use crate::auth::Caller;
 use crate::db::consolidation::{Episode, add_origins, episodes};
 use crate::db::memory::{self, NewMemory};
 use crate::db::{ScopeId, Tx, audit};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Action, Memory, Scope, Tier};
 use crate::provider::extract::summarise;
 use crate::text;
@@ -183,11 +183,5 @@ fn fact_of(id: Uuid, members: &[&Episode], summary: &str, now: DateTime<Utc>) ->
         superseded_by: None,
         superseded_reason: None,
         expires_at: None,
-    }
-}
-
-impl From<crate::provider::embed::EmbedError> for Error {
-    fn from(error: crate::provider::embed::EmbedError) -> Self {
-        Self::Unavailable { part: "embedder", source: anyhow::Error::new(error) }
     }
 }

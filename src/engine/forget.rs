@@ -87,8 +87,7 @@ impl Engine {
         // Working memories go before the commit: when they cannot, nothing is forgotten and the caller is told.
         if !working.is_empty() {
             let working: Vec<Uuid> = working.iter().map(|memory| memory.id).collect();
-            answer.forgotten.working =
-                self.working.remove_within(&mut tx, scope, &working).await?.len() as u64;
+            answer.forgotten.working = self.working.remove(&mut tx, scope, &working).await?.len() as u64;
         }
         audit::append(tx.conn(), &[call.audit("ok", selection.id, detail(&answer, selection.erase))]).await?;
         tx.commit().await?;

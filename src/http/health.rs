@@ -1,7 +1,6 @@
 //! Whether the process lives and whether it can serve.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -9,10 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, Readiness};
-
-/// The parts are given this long to answer.
-const READINESS_WAIT: Duration = Duration::from_secs(2);
+use crate::engine::Engine;
 
 /// Touches nothing: a slow database must not get healthy processes restarted.
 pub(super) async fn live() -> Json<Value> {
@@ -21,8 +17,7 @@ pub(super) async fn live() -> Json<Value> {
 
 /// Ready exactly while Postgres answers; the other parts only narrow what is served.
 pub(super) async fn ready(State(engine): State<Arc<Engine>>) -> Response {
-    let down = Readiness { postgres: false, working: false, embedder: false };
-    let parts = tokio::time::timeout(READINESS_WAIT, engine.readiness()).await.unwrap_or(down);
+    let parts = engine.readiness().await;
     let status = if parts.postgres { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = |up| if up { "ok" } else { "down" };
     let body = json!({

@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::hash;
 use super::local::Local;
 use super::openai::OpenAi;
+use crate::error::Error;
 
 /// The embedder. Vectors of one embedder have one length, and are never compared with another's.
 #[derive(Clone, Debug)]
@@ -166,5 +167,11 @@ impl EmbedError {
             }
             Self::Unusable(_) | Self::Dimensions { .. } | Self::Model | Self::Stopped => false,
         }
+    }
+}
+
+impl From<EmbedError> for Error {
+    fn from(error: EmbedError) -> Self {
+        Self::Unavailable { part: "embedder", source: anyhow::Error::new(error) }
     }
 }

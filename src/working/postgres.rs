@@ -1,7 +1,6 @@
 //! The working tier in a table.
 
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 use super::{Entry, NewWorking, Put, full};
 use crate::db::{Db, ScopeId, Tx, working as table};
@@ -56,20 +55,6 @@ impl Postgres {
                 Ok(entry.into_memory(row.id, row.support, row.expires_at))
             })
             .collect()
-    }
-
-    pub(super) async fn remove(&self, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let removed = table::remove(&mut tx, scope, ids).await?;
-        tx.commit().await?;
-        Ok(removed)
-    }
-
-    pub(super) async fn clear(&self, scope: ScopeId) -> Result<u64> {
-        let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let removed = table::clear(&mut tx, scope).await?;
-        tx.commit().await?;
-        Ok(removed)
     }
 
     /// Beginning a transaction is a round trip.

@@ -1,9 +1,10 @@
 //! The working tier in Redis.
 //!
-//! Per scope: one hash an entry (`memser:{<scope id>}:w:<content hash>`, with its own time to live) and one index, a
-//! sorted set of the content hashes by expiry (`memser:{<scope id>}:i`), because a scan over the key space would be
-//! slow and could cross scopes. The braces are Redis Cluster's hash tag: a scope's keys share a slot, so that one
-//! script can change them together.
+//! Per scope: one hash an entry (`memser:{<installation>.<scope id>}:w:<content hash>`, with its own time to live) and
+//! one index, a sorted set of the content hashes by expiry (`memser:{<installation>.<scope id>}:i`), because a scan
+//! over the key space would be slow and could cross scopes. The braces are Redis Cluster's hash tag: a scope's keys
+//! share a slot, so that one script can change them together. Scope ids are numbered by each database: its
+//! installation's id keeps two that share a Redis apart.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -84,6 +85,7 @@ static REMOVE: LazyLock<Script> = LazyLock::new(|| {
 #[derive(Clone)]
 pub struct Redis {
     pool: Pool,
+    installation: Uuid,
     cap: u32,
 }
 
@@ -95,7 +97,7 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    pub(super) fn new(url: &str, cap: u32) -> Result<Self> {
+    pub(super) fn new(url: &str, installation: Uuid, cap: u32) -> Result<Self> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(STEP_TIMEOUT))
             .set_response_timeout(Some(STEP_TIMEOUT));
@@ -111,7 +113,7 @@ impl Redis {
             .recycle_timeout(Some(STEP_TIMEOUT))
             .build()
             .map_err(|e| Error::Internal(e.into()))?;
-        Ok(Self { pool, cap })
+        Ok(Self { pool, installation, cap })
     }
 
     pub(super) async fn put(
@@ -123,8 +125,8 @@ impl Redis {
     ) -> Result<Put> {
         let hash = hex::encode(new.content_hash);
         let (now, expiry) = (now.timestamp_millis(), expires_at.timestamp_millis());
-        let mut call = PUT.key(entry_key(scope, &hash));
-        call.key(index_key(scope))
+        let mut call = PUT.key(self.entry_key(scope, &hash));
+        call.key(self.index_key(scope))
             .arg(now)
             .arg(expiry)
             .arg((expiry - now).max(1))
@@ -143,9 +145,9 @@ impl Redis {
     pub(super) async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {
         let rows: Vec<Row> = within_limit(async {
             let mut connection = self.connection().await?;
-            let hashes = hashes(&mut connection, scope).await?;
+            let hashes = self.hashes(&mut connection, scope).await?;
             let read =
-                |hash: &str| Cmd::hmget(entry_key(scope, hash), &["id", "support", "expires", "entry"]);
+                |hash: &str| Cmd::hmget(self.entry_key(scope, hash), &["id", "support", "expires", "entry"]);
             ask_each(&mut connection, &hashes, read).await
         })
         .await?;
@@ -164,16 +166,16 @@ impl Redis {
         let wanted: HashSet<String> = ids.iter().map(Uuid::to_string).collect();
         let removed: Vec<String> = within_limit(async {
             let mut connection = self.connection().await?;
-            let hashes = hashes(&mut connection, scope).await?;
-            let read = |hash: &str| Cmd::hget(entry_key(scope, hash), "id");
+            let hashes = self.hashes(&mut connection, scope).await?;
+            let read = |hash: &str| Cmd::hget(self.entry_key(scope, hash), "id");
             let held: Vec<Option<String>> = ask_each(&mut connection, &hashes, read).await?;
 
-            let mut call = REMOVE.key(index_key(scope));
+            let mut call = REMOVE.key(self.index_key(scope));
             let mut found = false;
             for (hash, id) in hashes.iter().zip(held) {
                 if let Some(id) = id.filter(|id| wanted.contains(id)) {
                     found = true;
-                    call.key(entry_key(scope, hash)).arg(id).arg(hash);
+                    call.key(self.entry_key(scope, hash)).arg(id).arg(hash);
                 }
             }
             if !found {
@@ -185,24 +187,6 @@ impl Redis {
         removed.iter().map(|id| parse_id(id)).collect()
     }
 
-    pub(super) async fn clear(&self, scope: ScopeId) -> Result<u64> {
-        within_limit(async {
-            let mut connection = self.connection().await?;
-            let hashes = hashes(&mut connection, scope).await?;
-            if hashes.is_empty() {
-                return Ok(0);
-            }
-            // Not the index as a whole: an entry that is stored just now stays findable.
-            let mut transaction = Pipeline::new();
-            transaction.atomic();
-            transaction.del(hashes.iter().map(|hash| entry_key(scope, hash)).collect::<Vec<_>>());
-            transaction.zrem(index_key(scope), &hashes).ignore();
-            let (removed,) = transaction.query_async(&mut connection).await?;
-            Ok(removed)
-        })
-        .await
-    }
-
     pub(super) async fn ping(&self) -> Result<()> {
         within_limit(async { Ok(Cmd::ping().query_async(&mut self.connection().await?).await?) }).await
     }
@@ -210,23 +194,27 @@ impl Redis {
     async fn connection(&self) -> std::result::Result<Connection, Trouble> {
         Ok(self.pool.get().await?)
     }
+
+    /// The content hashes in the scope's index.
+    async fn hashes(
+        &self,
+        connection: &mut Connection,
+        scope: ScopeId,
+    ) -> std::result::Result<Vec<String>, Trouble> {
+        Ok(Cmd::zrange(self.index_key(scope), 0, -1).query_async(connection).await?)
+    }
+
+    fn entry_key(&self, scope: ScopeId, hash: &str) -> String {
+        format!("memser:{{{}.{scope}}}:w:{hash}", self.installation.simple())
+    }
+
+    fn index_key(&self, scope: ScopeId) -> String {
+        format!("memser:{{{}.{scope}}}:i", self.installation.simple())
+    }
 }
 
 /// An entry's id, support, expiry (ms) and JSON as Redis holds them; all are absent where the entry is.
 type Row = [Option<String>; 4];
-
-fn entry_key(scope: ScopeId, hash: &str) -> String {
-    format!("memser:{{{scope}}}:w:{hash}")
-}
-
-fn index_key(scope: ScopeId) -> String {
-    format!("memser:{{{scope}}}:i")
-}
-
-/// The content hashes in the scope's index.
-async fn hashes(connection: &mut Connection, scope: ScopeId) -> std::result::Result<Vec<String>, Trouble> {
-    Ok(Cmd::zrange(index_key(scope), 0, -1).query_async(connection).await?)
-}
 
 /// Asks the same of every entry in one trip.
 async fn ask_each<T: FromRedisValue>(

@@ -6,7 +6,7 @@ use memser::db::lock::SweepLock;
 use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};
 
-use crate::support::TestApp;
+use crate::support::{TestApp, embedder};
 
 const ALIKE: [&str; 3] = [
     "The backup of the wiki runs every night on host alpha",
@@ -105,18 +105,79 @@ async fn forgetting_an_origin_retracts_the_fact_and_brings_the_others_back() {
 
 #[tokio::test]
 async fn half_related_memories_do_not_become_one_fact() {
-    let app = TestApp::start().await;
-    let chain =
-        ["I follow a healthy diet", "I eat healthy to play basketball", "I played high-school basketball"];
-    for content in chain {
+    // Each is as near to the next as the threshold asks (cosine .8), and its ends have little in common (.28, -.35).
+    let direction = |text: &str| {
+        let step = u8::try_from(text.matches('x').count()).unwrap();
+        let angle = 37_f32.to_radians() * f32::from(step);
+        vec![angle.cos(), angle.sin()]
+    };
+    let endpoint = embedder::endpoint(direction).await;
+    let app = embedder::asking(&endpoint.uri(), 2).set("CONSOLIDATION_SIMILARITY", "0.75").start().await;
+    for content in ["diet", "breakfast x", "sport xx", "school xxx"] {
         app.admin().store("user:1", content).await;
     }
     let answer = consolidate(&app, json!({})).await;
-    for cluster in answer["clusters"].as_array().unwrap() {
-        assert!(cluster["members"].as_array().unwrap().len() < 3, "{answer}");
+    let clusters = answer["clusters"].as_array().unwrap();
+    assert!(!clusters.is_empty(), "no two met, so that the chain was never tried: {answer}");
+    for cluster in clusters {
+        assert_eq!(cluster["members"].as_array().unwrap().len(), 2, "{answer}");
     }
-    assert_eq!(state(&app, "user:1").await.len(), 3 + answer["created"].as_array().unwrap().len());
     app.stop().await;
+}
+
+#[tokio::test]
+async fn without_any_setting_alike_memories_meet_and_others_stay_apart() {
+    let app = TestApp::start().await;
+    let texts = [
+        "The wiki is backed up every night",
+        "Every night the wiki of the team is backed up to another place",
+        "Anna plays the violin in an orchestra",
+        "The invoices of March were paid late",
+    ];
+    let mut ids = Vec::new();
+    for content in texts {
+        ids.push(json!(app.admin().store("user:1", content).await));
+    }
+    let answer = consolidate(&app, json!({})).await;
+    let clusters = answer["clusters"].as_array().unwrap();
+    assert_eq!(clusters.len(), 1, "{answer}");
+    let mut members = clusters[0]["members"].as_array().unwrap().clone();
+    members.sort_unstable_by_key(Value::to_string);
+    ids.truncate(2);
+    assert_eq!(members, ids);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn replicas_that_ring_at_once_make_each_fact_once() {
+    let app = start().await;
+    let scopes: Vec<String> = (1..=4).map(|n| format!("user:{n}")).collect();
+    for scope in &scopes {
+        store(&app, scope).await;
+    }
+    let beside = || {
+        TestApp::builder()
+            .set("DUPLICATE_THRESHOLD", "1")
+            .set("CONSOLIDATION_SIMILARITY", "0.7")
+            .set("CONSOLIDATION_MIN_EPISODIC", "2")
+            .beside(&app)
+            .start()
+    };
+    let (second, third) = (beside().await, beside().await);
+    let rings = [&app, &second, &third].map(|replica| replica.jobs.run(Sweep::Consolidate));
+    let ran = futures::future::join_all(rings).await;
+    assert!(
+        ran.contains(&Ran::Done) && ran.iter().all(|ran| matches!(ran, Ran::Done | Ran::Skipped)),
+        "{ran:?}"
+    );
+    for scope in &scopes {
+        let arguments = json!({ "scope": scope, "tier": "semantic" });
+        let listed = app.admin().ok("list_memories", arguments).await;
+        assert_eq!(listed["memories"].as_array().unwrap().len(), 1, "{scope}: {listed}");
+    }
+    for replica in [second, third, app] {
+        replica.stop().await;
+    }
 }
 
 #[tokio::test]

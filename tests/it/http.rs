@@ -10,10 +10,9 @@ use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use memser::auth::Auth;
 use memser::clock::Clock;
-use memser::http::{HttpSettings, router};
+use memser::http::{Ends, HttpSettings, router};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -45,13 +44,7 @@ fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Router {
         comment_every: Duration::from_millis(400),
     };
     change(&mut settings);
-    router(
-        app.engine.clone(),
-        Arc::new(auth),
-        Clock::Fixed(app.clock.clone()),
-        &settings,
-        CancellationToken::new(),
-    )
+    router(app.engine.clone(), Arc::new(auth), Clock::Fixed(app.clock.clone()), &settings, Ends::default())
 }
 
 /// An embedding endpoint that takes its time, and a memser that uses it.

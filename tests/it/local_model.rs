@@ -80,7 +80,8 @@ async fn vectors_are_those_of_the_python_original_alone_and_together() {
 #[tokio::test]
 async fn a_long_text_is_the_mean_of_its_first_eight_windows() {
     let embedder = start(1);
-    let (harbour, budget) = (one(&embedder, &windows("harbour", 1)).await, one(&embedder, &windows("budget", 1)).await);
+    let (harbour, budget) =
+        (one(&embedder, &windows("harbour", 1)).await, one(&embedder, &windows("budget", 1)).await);
     assert_same(&one(&embedder, &windows("harbour", 3)).await, &harbour, "the same in every window");
     let both = one(&embedder, &format!("{} {}", windows("harbour", 1), windows("budget", 1))).await;
     assert!(cosine(&both, &harbour) > 0.5 && cosine(&both, &budget) > 0.5, "both windows count");

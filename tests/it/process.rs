@@ -52,8 +52,8 @@ fn complaint(arguments: &[&str], variables: &[(&str, &str)]) -> String {
 struct Running {
     child: Child,
     url: String,
-    printed: JoinHandle<String>,
-    logged: JoinHandle<String>,
+    printed: Option<JoinHandle<String>>,
+    logged: Option<JoinHandle<String>>,
 }
 
 impl Running {
@@ -89,7 +89,7 @@ impl Running {
             child.kill().unwrap();
             panic!("memser did not start: {}", logged.join().unwrap());
         };
-        Self { child, url, printed, logged }
+        Self { child, url, printed: Some(printed), logged: Some(logged) }
     }
 
     fn client(&self, token: &str) -> Client {
@@ -113,10 +113,18 @@ impl Running {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        let (printed, logged) = (self.printed, self.logged);
+        let (printed, logged) = (self.printed.take().unwrap(), self.logged.take().unwrap());
         tokio::task::spawn_blocking(move || (status.code(), printed.join().unwrap(), logged.join().unwrap()))
             .await
             .unwrap()
+    }
+}
+
+impl Drop for Running {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -194,6 +202,20 @@ async fn an_interrupt_stops_it_in_order_and_healthcheck_tells_both_states() {
     assert!(kill(postgres, None).is_err(), "Postgres still runs");
     let words = complaint(&["healthcheck"], &there);
     assert!(words.contains("memser does not answer"), "{words}");
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_start_that_waits_for_its_database() {
+    // Takes the connection and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://memser:p@{}/memser", silent.local_addr().unwrap());
+    let mut memser = memser(&[], &[("DATABASE_URL", &url), ("MEMSER_TOKEN", "0123456789abcdef-token")]);
+    let mut child = memser.stdout(Stdio::null()).spawn().unwrap();
+    let (connection, _) = silent.accept().unwrap();
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+    drop(connection);
 }
 
 #[test]

@@ -110,6 +110,26 @@ async fn a_memory_is_lifted_by_what_was_said_beside_it() {
 }
 
 #[tokio::test]
+async fn many_copies_of_the_question_do_not_push_out_its_answer() {
+    let app = TestApp::builder().set("DUPLICATE_THRESHOLD", "1").start().await;
+    let client = app.admin();
+    let question = "Which train does Anna take to Lisbon";
+    for copy in 0..20 {
+        let content = format!("{question}{}", "?".repeat(copy + 1));
+        let arguments = json!({ "scope": "user:1", "content": content, "tags": [format!("copy {copy}")] });
+        client.ok("store_memory", arguments).await;
+        // Punctuation alone is the same memory; an added word is another one.
+        let content = format!("{question} please{}", " really".repeat(copy));
+        let arguments = json!({ "scope": "user:1", "content": content, "on_conflict": "keep_both" });
+        assert_eq!(client.ok("store_memory", arguments).await["outcome"], "stored");
+    }
+    client.store("user:1", "Anna takes the night train to Lisbon").await;
+    let found = contents(&recall(&client, question, json!({ "k": 5 })).await);
+    assert!(found.contains(&"Anna takes the night train to Lisbon".to_owned()), "{found:?}");
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn each_recall_is_counted() {
     let app = TestApp::start().await;
     let client = app.admin();

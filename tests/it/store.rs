@@ -6,7 +6,7 @@ use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::client::contents;
-use crate::support::{Client, TestApp};
+use crate::support::{Client, TestApp, embedder};
 
 const PORT_8080: &str = "The staging server listens on port 8080";
 const PORT_8081: &str = "The staging server listens on port 8081";
@@ -216,32 +216,38 @@ async fn stores_at_once_over_two_replicas_lose_and_double_nothing() {
 
 #[tokio::test]
 async fn without_its_embedder_a_store_is_pending_and_found_by_words() {
+    // Refusing, failing, and not there at all: an endpoint that was bound and dropped.
+    let (refusing, failing) = (MockServer::start().await, MockServer::start().await);
+    for (endpoint, status) in [(&refusing, 400), (&failing, 500)] {
+        Mock::given(method("POST")).respond_with(ResponseTemplate::new(status)).mount(endpoint).await;
+    }
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for url in [refusing.uri(), failing.uri(), format!("http://{closed}")] {
+        let app = embedder::asking(&url, 4).start().await;
+        let client = app.admin();
+        let stored =
+            client.ok("store_memory", json!({ "scope": "user:1", "content": "The kettle whistles" })).await;
+        assert_eq!((&stored["embedding"], &stored["degraded"]), (&json!("pending"), &json!(["embedder"])));
+        let found = client.ok("recall_memory", json!({ "scope": "user:1", "query": "kettle" })).await;
+        assert_eq!(contents(&found), ["The kettle whistles"]);
+        assert_eq!(found["degraded"], json!(["embedder"]));
+        assert_eq!(listed(&client, "pending").await, ["The kettle whistles"]);
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waited_for_the_embedder_is_found_by_meaning_once_it_is_back() {
     let endpoint = MockServer::start().await;
     Mock::given(method("POST")).respond_with(ResponseTemplate::new(400)).mount(&endpoint).await;
-    let app = TestApp::builder()
-        .set("EMBEDDER", "openai")
-        .set("EMBEDDING_URL", endpoint.uri())
-        .set("EMBEDDING_DIMENSIONS", "4")
-        .start()
-        .await;
+    let app = embedder::asking(&endpoint.uri(), 4).start().await;
     let client = app.admin();
-    let stored =
-        client.ok("store_memory", json!({ "scope": "user:1", "content": "The kettle whistles" })).await;
-    assert_eq!((&stored["embedding"], &stored["degraded"]), (&json!("pending"), &json!(["embedder"])));
-    let query = json!({ "scope": "user:1", "query": "kettle" });
-    let found = client.ok("recall_memory", query.clone()).await;
-    assert_eq!(contents(&found), ["The kettle whistles"]);
-    assert_eq!(found["degraded"], json!(["embedder"]));
-    assert_eq!(listed(&client, "pending").await, ["The kettle whistles"]);
-    endpoint.reset().await;
-    let vector = json!({ "object": "embedding", "index": 0, "embedding": [1.0, 0.0, 0.0, 0.0] });
-    Mock::given(method("POST"))
-        .respond_with(ResponseTemplate::new(200).set_body_json(json!({ "data": [vector] })))
-        .mount(&endpoint)
-        .await;
+    client.store("user:1", "The kettle whistles").await;
+    assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Failed);
+    embedder::answer_with(&endpoint, |_| vec![1.0, 0.0, 0.0, 0.0]).await;
     assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Done);
     assert_eq!(listed(&client, "pending").await, Vec::<String>::new());
-    let found = client.ok("recall_memory", query).await;
+    let found = client.ok("recall_memory", json!({ "scope": "user:1", "query": "boiling water" })).await;
     assert_eq!(found["degraded"], json!([]));
     assert!(found["memories"][0]["why"]["vector"].as_f64() > Some(0.0), "{found}");
     app.stop().await;

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod database;
+pub mod embedder;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use memser::app::{self, App};
 use memser::clock::{Clock, FixedClock};
-use memser::config::Config;
+use memser::config::{Config, Source};
 use memser::engine::Engine;
 use memser::jobs::Jobs;
 use tokio::sync::oneshot;
@@ -106,7 +107,8 @@ impl TestAppBuilder {
         ] {
             self.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
-        let config = Config::from_lookup(&|name| self.settings.get(name).cloned()).unwrap();
+        let variables = self.settings.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let config = Config::parse(&Source::read(None, variables).unwrap()).unwrap();
         let app: App = app::build(config, Clock::Fixed(clock.clone())).await.unwrap();
         let (address, engine, jobs) = (app.address().unwrap(), app.engine().clone(), app.jobs().clone());
         let (stop, stopped) = oneshot::channel();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use memser::clock::{Clock, FixedClock};
 use memser::db::scope::open_or_create;
-use memser::db::{Db, ScopeId};
+use memser::db::{Db, ScopeId, Tx};
 use memser::model::{Scope, Tier};
 use memser::working::{CONFIDENCE, DEFAULT_CAP, NewWorking, Working};
 use sha2::{Digest, Sha256};
@@ -19,31 +19,16 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// What one test works on: an empty working tier, two scopes, and the time.
 struct Bench {
     working: Working,
+    db: Db,
     scope: ScopeId,
     other: ScopeId,
     clock: Clock,
     time: FixedClock,
-    _database: Option<TestDatabase>,
+    _database: TestDatabase,
 }
 
 impl Bench {
-    fn new(working: Working, scopes: [ScopeId; 2], database: Option<TestDatabase>) -> Self {
-        let time = FixedClock::at(DateTime::from_timestamp(1_800_000_000, 123_456_000).unwrap());
-        let [scope, other] = scopes;
-        Self { working, scope, other, clock: Clock::Fixed(time.clone()), time, _database: database }
-    }
-
-    fn redis(cap: u32) -> Self {
-        let url = std::env::var("MEMSER_TEST_REDIS_URL").expect("MEMSER_TEST_REDIS_URL is a Redis' address");
-        // Random scopes, because all tests share one Redis.
-        Self::new(
-            Working::redis(&url, cap).unwrap(),
-            [ScopeId(rand::random()), ScopeId(rand::random())],
-            None,
-        )
-    }
-
-    async fn postgres(cap: u32) -> Self {
+    async fn new(working: impl FnOnce(Db) -> Working) -> Self {
         let database = TestDatabase::create().await;
         let db = Db::new(database.url.parse().unwrap(), 4);
         let mut scopes = [ScopeId(0); 2];
@@ -53,7 +38,18 @@ impl Bench {
             tx.commit().await.unwrap();
             *scope = id;
         }
-        Self::new(Working::postgres(db, cap), scopes, Some(database))
+        let working = working(db.clone());
+        let time = FixedClock::at(DateTime::from_timestamp(1_800_000_000, 123_456_000).unwrap());
+        let [scope, other] = scopes;
+        Self { working, db, scope, other, clock: Clock::Fixed(time.clone()), time, _database: database }
+    }
+
+    async fn redis(cap: u32) -> Self {
+        Self::new(|_| Working::redis(&redis_url(), Uuid::new_v4(), cap).unwrap()).await
+    }
+
+    async fn postgres(cap: u32) -> Self {
+        Self::new(|db| Working::postgres(db, cap)).await
     }
 
     fn now(&self) -> DateTime<Utc> {
@@ -77,6 +73,13 @@ impl Bench {
         }
     }
 
+    async fn remove(&self, scope: ScopeId, ids: &[Uuid]) -> Vec<Uuid> {
+        let mut tx = Tx::for_scope(&self.db, scope).await.unwrap();
+        let removed = self.working.remove(&mut tx, scope, ids).await.unwrap();
+        tx.commit().await.unwrap();
+        removed
+    }
+
     async fn put(&self, content: &str, ttl: Duration) -> memser::error::Result<memser::working::Put> {
         self.working.put(self.scope, self.new_memory(content), ttl, self.now()).await
     }
@@ -87,10 +90,14 @@ impl Bench {
     }
 }
 
+fn redis_url() -> String {
+    std::env::var("MEMSER_TEST_REDIS_URL").expect("run by scripts/test-services.sh")
+}
+
 /// Runs each test on both stores.
 macro_rules! on_both {
     ($($test:ident($cap:expr);)*) => {
-        mod redis { $(#[tokio::test] async fn $test() { super::$test(super::Bench::redis($cap)).await; })* }
+        mod redis { $(#[tokio::test] async fn $test() { super::$test(super::Bench::redis($cap).await).await; })* }
         mod postgres { $(#[tokio::test] async fn $test() { super::$test(super::Bench::postgres($cap).await).await; })* }
     };
 }
@@ -102,7 +109,6 @@ on_both! {
     an_expired_entry_is_no_repeat(super::DEFAULT_CAP);
     a_full_scope_refuses(2);
     removing_says_what_was_there(super::DEFAULT_CAP);
-    clearing_leaves_the_other_scope_alone(super::DEFAULT_CAP);
     concurrent_puts_of_one_content_add_up(super::DEFAULT_CAP);
     concurrent_puts_never_exceed_the_cap(5);
     a_life_beyond_the_calendar_is_refused(super::DEFAULT_CAP);
@@ -176,24 +182,11 @@ async fn removing_says_what_was_there(bench: Bench) {
     let one = bench.put("one", MINUTE).await.unwrap().id;
     let two = bench.put("two", MINUTE).await.unwrap().id;
     let absent = Uuid::new_v4();
-    assert!(bench.working.remove(bench.other, &[one, two]).await.unwrap().is_empty());
-    assert!(bench.working.remove(bench.scope, &[]).await.unwrap().is_empty());
-    assert_eq!(bench.working.remove(bench.scope, &[one, absent]).await.unwrap(), [one]);
-    assert!(bench.working.remove(bench.scope, &[one]).await.unwrap().is_empty());
+    assert!(bench.remove(bench.other, &[one, two]).await.is_empty());
+    assert!(bench.remove(bench.scope, &[]).await.is_empty());
+    assert_eq!(bench.remove(bench.scope, &[one, absent]).await, [one]);
+    assert!(bench.remove(bench.scope, &[one]).await.is_empty());
     assert_eq!(bench.contents(bench.scope).await, ["two"]);
-}
-
-async fn clearing_leaves_the_other_scope_alone(bench: Bench) {
-    for content in ["one", "two"] {
-        bench.put(content, MINUTE).await.unwrap();
-        let new = bench.new_memory(content);
-        bench.working.put(bench.other, new, MINUTE, bench.now()).await.unwrap();
-    }
-    assert_eq!(bench.working.clear(bench.scope).await.unwrap(), 2);
-    assert_eq!(bench.working.clear(bench.scope).await.unwrap(), 0);
-    assert!(bench.contents(bench.scope).await.is_empty());
-    assert_eq!(bench.contents(bench.other).await, ["two", "one"]);
-    assert!(!bench.put("one", MINUTE).await.unwrap().refreshed);
 }
 
 async fn concurrent_puts_of_one_content_add_up(bench: Bench) {
@@ -221,6 +214,16 @@ async fn it_answers_a_ping(bench: Bench) {
 }
 
 #[tokio::test]
+async fn installations_that_share_a_redis_do_not_meet() {
+    let (one, two) = (Bench::redis(DEFAULT_CAP).await, Bench::redis(DEFAULT_CAP).await);
+    assert_eq!(one.scope, two.scope, "each database numbers its scopes for itself");
+    let id = one.put("one's own", MINUTE).await.unwrap().id;
+    assert_eq!(two.contents(two.scope).await, Vec::<String>::new());
+    assert!(two.remove(two.scope, &[id]).await.is_empty());
+    assert_eq!(one.contents(one.scope).await, ["one's own"]);
+}
+
+#[tokio::test]
 async fn pruning_deletes_the_expired_alone() {
     let bench = Bench::postgres(DEFAULT_CAP).await;
     for content in ["one", "two", "three"] {
@@ -236,7 +239,7 @@ async fn pruning_deletes_the_expired_alone() {
 
 #[tokio::test]
 async fn redis_itself_forgets_what_has_expired() {
-    let bench = Bench::redis(DEFAULT_CAP);
+    let bench = Bench::redis(DEFAULT_CAP).await;
     bench.put("short", Duration::from_millis(50)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(150)).await;
     // The fixed clock has not moved: it is Redis that dropped it.
@@ -245,7 +248,7 @@ async fn redis_itself_forgets_what_has_expired() {
 
 #[tokio::test]
 async fn an_absent_redis_is_unavailable() {
-    let working = Working::redis("redis://:hunter2@127.0.0.1:1", DEFAULT_CAP).unwrap();
+    let working = Working::redis("redis://:hunter2@127.0.0.1:1", Uuid::nil(), DEFAULT_CAP).unwrap();
     let error = working.ping().await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
     assert!(!format!("{working:?} {error:?}").contains("hunter2"));
@@ -255,7 +258,7 @@ async fn an_absent_redis_is_unavailable() {
 async fn a_hanging_redis_does_not_hang_the_call() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    let working = Working::redis(&url, DEFAULT_CAP).unwrap();
+    let working = Working::redis(&url, Uuid::nil(), DEFAULT_CAP).unwrap();
     let start = Instant::now();
     assert_eq!(working.list(ScopeId(1), DateTime::UNIX_EPOCH).await.unwrap_err().code(), "unavailable");
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -263,7 +266,7 @@ async fn a_hanging_redis_does_not_hang_the_call() {
 
 #[test]
 fn a_bad_redis_url_is_refused_without_being_repeated() {
-    let error = Working::redis("http://:hunter2@localhost", DEFAULT_CAP).unwrap_err();
+    let error = Working::redis("http://:hunter2@localhost", Uuid::nil(), DEFAULT_CAP).unwrap_err();
     assert_eq!(error.field(), Some("REDIS_URL"));
     assert!(!format!("{error:?}").contains("hunter2"));
 }

@@ -120,8 +120,7 @@ fn batch(open: &mut VecDeque<Open>) -> Vec<(usize, Window)> {
 
 impl Open {
     fn new(model: &Model, job: Job) -> Self {
-        let mut open =
-            Self { windows: Vec::new(), sums: Vec::new(), failure: None, reply: job.reply };
+        let mut open = Self { windows: Vec::new(), sums: Vec::new(), failure: None, reply: job.reply };
         for (text, content) in job.texts.iter().enumerate() {
             open.sums.push(vec![0.0; model.dimensions()]);
             match guarded(|| model.windows(content)) {

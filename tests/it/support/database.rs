@@ -24,7 +24,12 @@ impl TestDatabase {
         let name = format!("test_{}", Uuid::new_v4().simple());
         let mut server = server().connect().await.unwrap();
         run(&mut server, format!("create database {name} template {template} owner {ROLE}")).await;
-        Self::named(&name)
+        let database = Self::named(&name);
+        // A copy is an installation of its own here: all tests share one Redis.
+        let mut connection = database.connect().await;
+        run(&mut connection, "update installation set installation_id = gen_random_uuid()".to_owned()).await;
+        connection.close().await.unwrap();
+        database
     }
 
     fn named(name: &str) -> Self {

@@ -1,0 +1,248 @@
+//! Every setting. The reference, the sample file and the checks are made from this table.
+
+use super::key::{Group, Kind, key};
+
+/// Every setting, in the order of the reference.
+pub(super) static GROUPS: &[Group] = &[
+    Group {
+        title: "Listening",
+        keys: &[
+            key("MEMSER_BIND", Kind::Address, "Where to listen. A container sets `0.0.0.0:8080`.")
+                .default("127.0.0.1:8080"),
+            key(
+                "MEMSER_PUBLIC_URL",
+                Kind::Url("https://memory.example.com"),
+                "Where clients reach memser, without `/mcp`: http or https, with a host, without user, query or \
+                 fragment. Its host and origin are allowed; OAuth metadata names it.",
+            )
+            .unset("`http://` and the listen address"),
+            key(
+                "MEMSER_ALLOWED_HOSTS",
+                Kind::List,
+                "Further `Host` values. One without a port stands for every port. `localhost`, `127.0.0.1`, `[::1]` \
+                 and the public URL's host are always allowed.",
+            ),
+            key(
+                "MEMSER_ALLOWED_ORIGINS",
+                Kind::List,
+                "Further origins of web pages that may call, such as `https://app.example` or `http://localhost:*`. \
+                 The public URL's own origin is allowed; loopback origins are allowed while the public URL is on \
+                 loopback.",
+            ),
+            key(
+                "MEMSER_CALL_TIMEOUT_SECONDS",
+                Kind::Whole(1, 3_600),
+                "When a tool call is stopped and answered with `timeout`.",
+            )
+            .default("60"),
+            key(
+                "MEMSER_SHUTDOWN_SECONDS",
+                Kind::Whole(1, 600),
+                "How long calls under way may go on after SIGTERM or Ctrl-C. Those that take longer are answered with an error.",
+            )
+            .default("10"),
+            key(
+                "MEMSER_RATE_LIMIT",
+                Kind::Whole(1, 1_000_000),
+                "Requests a second for each token name, in each process. Over it: HTTP 429 with `Retry-After`.",
+            )
+            .unset("no limit"),
+        ],
+        introduction: "A memser that listens on `0.0.0.0` and is reached by a name needs that name in \
+                       `MEMSER_PUBLIC_URL` or\n`MEMSER_ALLOWED_HOSTS`. Otherwise it answers 403 `host_not_allowed`.\n",
+    },
+    Group {
+        title: "Tokens",
+        keys: &[
+            key(
+                "MEMSER_TOKEN",
+                Kind::Text,
+                "One token with admin on every scope: 16 or more printable ASCII characters without spaces.",
+            )
+            .secret(),
+            key("MEMSER_TOKENS_FILE", Kind::Path, "A TOML file of tokens, read once at the start."),
+        ],
+        introduction: include_str!("tokens.md"),
+    },
+    Group {
+        title: "Stores",
+        keys: &[
+            key(
+                "DATABASE_URL",
+                Kind::Url("postgres://user:password@host:5432/database"),
+                "An external Postgres, 15 or newer, with pgvector 0.8 or newer. TLS as the URL's `sslmode` says.",
+            )
+            .unset("a private Postgres")
+            .secret(),
+            key(
+                "DATABASE_MAX_CONNECTIONS",
+                Kind::Whole(2, 1_000),
+                "The most connections of the pool. A running sweep has one more of its own.",
+            )
+            .default("20"),
+            key("MEMSER_DATA_DIR", Kind::Path, "The private Postgres' data folder.")
+                .unset("`/var/lib/memser` for root, else `$XDG_DATA_HOME/memser` or `~/.local/share/memser`"),
+            key(
+                "MEMSER_PG_BIN",
+                Kind::Path,
+                "The folder of the private Postgres' `postgres` and `initdb`, with pgvector installed. When set, no \
+                 other place is looked at.",
+            )
+            .unset("looked for"),
+            key(
+                "MEMSER_PG_USER",
+                Kind::Text,
+                "The user that runs the private Postgres where memser is root. Does not count otherwise.",
+            )
+            .default("nobody"),
+            key(
+                "REDIS_URL",
+                Kind::Url("redis://:password@host:6379/0"),
+                "Redis 6 or newer, one server, for working memories. This build speaks no TLS to Redis. Several \
+                 installations may share one: keys carry an id that each database makes for itself. A restored copy \
+                 of a database has its original's id, so give it another Redis.",
+            )
+            .unset("working memories are in Postgres")
+            .secret(),
+            key(
+                "WORKING_MAX_PER_SCOPE",
+                Kind::Whole(1, 100_000),
+                "The most working memories of a scope. A full scope refuses; nothing is evicted.",
+            )
+            .default("1000"),
+        ],
+        introduction: include_str!("stores.md"),
+    },
+    Group {
+        title: "Embeddings",
+        keys: &[
+            key("EMBEDDER", Kind::OneOf(&["openai", "local", "hash"]), "What turns texts into vectors.")
+                .unset("`openai` when `OPENAI_API_KEY` is set, else `local` when a model is found, else `hash`"),
+            key(
+                "OPENAI_API_KEY",
+                Kind::Text,
+                "The endpoint's key. With `EMBEDDER=openai` it may be absent: a server of your own may want none.",
+            )
+            .secret(),
+            key(
+                "EMBEDDING_URL",
+                Kind::Url("https://host/v1"),
+                "What comes before `/embeddings`. Any OpenAI-compatible endpoint.",
+            )
+            .default("https://api.openai.com/v1"),
+            key(
+                "EMBEDDING_MODEL_DIR",
+                Kind::Path,
+                "The folder of a sentence transformer of the BERT family with mean pooling, such as all-MiniLM-L6-v2: \
+                 `config.json`, `tokenizer.json` and `model.safetensors`. `make model` gets one.",
+            )
+            .unset("`.models/all-MiniLM-L6-v2` in the working directory, `models/all-MiniLM-L6-v2` beside the executable"),
+            key("EMBEDDING_MODEL", Kind::Text, "The name of the endpoint's model.")
+                .default("text-embedding-3-small"),
+            key(
+                "EMBEDDING_DIMENSIONS",
+                Kind::Whole(1, 16_000),
+                "The length of the vectors. Needed for a model that memser does not know; it knows OpenAI's \
+                 `text-embedding-3-small`, `-3-large` and `-ada-002`. When set it is also sent to the endpoint.",
+            )
+            .unset("the model's own; `1024` for `hash`"),
+        ],
+        introduction: "Changing any of these opens a new embedding space: see\n\
+                       [operations](operations.md#changing-the-embedder).\n",
+    },
+    Group {
+        title: "Decisions",
+        keys: &[
+            key(
+                "DUPLICATE_THRESHOLD",
+                Kind::Number(0.0, 1.0),
+                "Cosine from which two memories may say the same.",
+            )
+            .unset("the embedder's: `0.95` for `openai`, `0.92` for `local`, `0.97` for `hash`"),
+            key(
+                "CONFLICT_THRESHOLD",
+                Kind::Number(0.0, 1.0),
+                "Cosine from which two memories may contradict each other.",
+            )
+            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.6` for `hash`"),
+            key(
+                "CONFLICT_RULE",
+                Kind::OneOf(&["guarded", "similarity"]),
+                "`guarded` also looks for a difference that carries meaning (numbers, dates, negation, names). \
+                 `similarity` goes by the cosine alone.",
+            )
+            .default("guarded"),
+            key(
+                "CONFLICT_POLICY",
+                Kind::OneOf(&["newest_wins", "flag", "keep_both"]),
+                "What a store does about a contradiction when the call does not say.",
+            )
+            .default("newest_wins"),
+            key(
+                "CONSOLIDATION_SIMILARITY",
+                Kind::Number(0.0, 1.0),
+                "How alike the memories of one cluster are.",
+            )
+            .unset("the embedder's: `0.75` for `openai` and `local`, `0.6` for `hash`"),
+            key("MEMSER_MAX_CONTENT_BYTES", Kind::Whole(1, 1_048_576), "The longest content of a memory.")
+                .default("65536"),
+        ],
+        introduction: "",
+    },
+    Group {
+        title: "Ranking",
+        keys: &[
+            weight("WEIGHT_VECTOR", "Likeness of the vectors.")
+                .unset("the embedder's: `0.5` for `openai` and `local`, `0.2` for `hash`"),
+            weight("WEIGHT_LEXICAL", "Shared words (BM25).")
+                .unset("the embedder's: `0.5` for `openai` and `local`, `0.8` for `hash`"),
+            weight("WEIGHT_NEIGHBOUR", "The score of the previous and next memory of the same source.")
+                .default("0.4"),
+            weight("WEIGHT_RECENCY", "How recent it is.").default("0.04"),
+            weight("WEIGHT_FREQUENCY", "How often it was recalled.").default("0.03"),
+            weight("WEIGHT_CONFIDENCE", "How sure it is.").default("0.03"),
+            key("RECENCY_HALF_LIFE_DAYS", Kind::Number(0.01, 36_500.0), "When recency has halved.")
+                .default("30"),
+        ],
+        introduction: "Recall adds weighted signals and divides by the sum of the weights; 0 turns a signal off.\n",
+    },
+    Group {
+        title: "Sweeps",
+        keys: &[
+            key(
+                "ENABLE_SCHEDULER",
+                Kind::Switch,
+                "Whether this replica runs sweeps. At least one has to: pending embeddings are filled in by a sweep.",
+            )
+            .default("true"),
+            key("CONSOLIDATION_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two consolidations.")
+                .default("60"),
+            key(
+                "CONSOLIDATION_MIN_EPISODIC",
+                Kind::Whole(2, 1_000_000),
+                "A scope with fewer memories to consolidate waits.",
+            )
+            .default("50"),
+            key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
+            key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
+                .default("30"),
+        ],
+        introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
+                       expired every\n10 minutes.\n",
+    },
+    Group {
+        title: "Logging",
+        keys: &[
+            key("MEMSER_LOG", Kind::Text, "What is logged, to standard error, as a `tracing` filter.")
+                // The crates below say nothing at `info` that helps an operator, and rmcp says it for every request.
+                .default("info,rmcp=warn,sqlx=warn,tokio_cron_scheduler=warn"),
+            key("MEMSER_LOG_FORMAT", Kind::OneOf(&["text", "json"]), "One JSON object a line with `json`.")
+                .default("text"),
+        ],
+        introduction: "",
+    },
+];
+
+const fn weight(name: &'static str, doc: &'static str) -> super::key::Key {
+    key(name, Kind::Number(0.0, 10.0), doc)
+}
