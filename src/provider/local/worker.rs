@@ -102,14 +102,15 @@ fn batch(open: &mut VecDeque<Open>) -> Vec<(usize, Window)> {
         let (Some(first), Some(last)) = (job.windows.last(), job.windows.first()) else {
             continue;
         };
-        let (least, most) = (shortest.min(first.ids.len()), longest.max(last.ids.len()));
-        let fits = batch.len() + job.windows.len() <= BATCH && most <= 2 * least;
+        let floor = shortest.min(first.ids.len());
+        let ceiling = longest.max(last.ids.len());
+        let fits = batch.len() + job.windows.len() <= BATCH && ceiling <= 2 * floor;
         if !batch.is_empty() && !fits {
             continue;
         }
-        shortest = least;
+        shortest = floor;
         while batch.len() < BATCH
-            && let Some(window) = job.windows.pop_if(|window| window.ids.len() <= 2 * least)
+            && let Some(window) = job.windows.pop_if(|window| window.ids.len() <= 2 * floor)
         {
             longest = longest.max(window.ids.len());
             batch.push((place, window));
