@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// A configuration file; MEMSER_CONFIG otherwise.
+    /// A configuration file; otherwise the one that `MEMSER_CONFIG` names.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }
