@@ -84,12 +84,7 @@ async fn a_long_text_is_the_mean_of_its_first_eight_windows() {
         (one(&embedder, &windows("harbour", 1)).await, one(&embedder, &windows("budget", 1)).await);
     assert_same(&one(&embedder, &windows("harbour", 3)).await, &harbour, "the same in every window");
     let both = one(&embedder, &format!("{} {}", windows("harbour", 1), windows("budget", 1))).await;
-    let (to_harbour, to_budget) = (cosine(&both, &harbour), cosine(&both, &budget));
-    assert!(
-        to_harbour > 0.5 && to_budget > 0.5,
-        "both windows count: {to_harbour}, {to_budget}, {}",
-        cosine(&harbour, &budget)
-    );
+    assert!(cosine(&both, &harbour) > 0.5 && cosine(&both, &budget) > 0.5, "both windows count");
     let beyond = format!("{} {}", windows("harbour", 8), windows("budget", 1));
     assert_same(&one(&embedder, &beyond).await, &harbour, "the ninth window does not count");
 }

@@ -9,7 +9,7 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tokenizers::{Encoding, Tokenizer, TruncationParams};
+use tokenizers::Tokenizer;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -42,6 +42,10 @@ struct Pooling {
 pub(super) struct Model {
     bert: BertModel,
     tokenizer: Tokenizer,
+    /// The tokens that stand before and behind every window.
+    marks: [u32; 2],
+    /// The tokens of a window, marks included.
+    window: usize,
     pad: u32,
     name: String,
     dimensions: usize,
@@ -83,9 +87,13 @@ impl Model {
         let digest = hex::encode(Sha256::digest(&weights));
         let weights =
             VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu).context(WEIGHTS)?;
+        let tokenizer = tokenizer(&folder)?;
+        let marks = tokenizer.encode("", true).map_err(|error| anyhow!(error))?.get_ids().to_vec();
         let model = Self {
             bert: BertModel::load(weights, &config).context(WEIGHTS)?,
-            tokenizer: tokenizer(&folder, window)?,
+            tokenizer,
+            marks: marks.try_into().map_err(|_| anyhow!("{TOKENIZER}: a text has no mark on each side"))?,
+            window,
             pad: u32::try_from(config.pad_token_id).context(CONFIG)?,
             name: format!("{}@{}", name(identity.name, root), &digest[..8]),
             dimensions: config.hidden_size,
@@ -106,9 +114,15 @@ impl Model {
 
     /// The windows of a text, at least one, each with the model's special tokens around it.
     pub(super) fn windows(&self, text: &str) -> anyhow::Result<Vec<Vec<u32>>> {
-        let encoding = self.tokenizer.encode(text, true).map_err(|error| anyhow!(error))?;
-        let windows = std::iter::once(&encoding).chain(encoding.get_overflowing()).take(WINDOWS_MAX);
-        Ok(windows.map(Encoding::get_ids).map(<[u32]>::to_vec).collect())
+        // Cut here: the overflow that the tokenizer's own truncation reports was seen to end early.
+        let encoding = self.tokenizer.encode(text, false).map_err(|error| anyhow!(error))?;
+        let [start, end] = self.marks;
+        let mark = |ids: &[u32]| [&[start], ids, &[end]].concat();
+        if encoding.is_empty() {
+            return Ok(vec![mark(&[])]);
+        }
+        let windows = encoding.get_ids().chunks(self.window - self.marks.len()).take(WINDOWS_MAX);
+        Ok(windows.map(mark).collect())
     }
 
     /// For each window the sum of its token vectors, whatever windows it is with: padding is masked out.
@@ -129,14 +143,11 @@ impl Model {
     }
 }
 
-fn tokenizer(folder: &Path, window: usize) -> anyhow::Result<Tokenizer> {
+fn tokenizer(folder: &Path) -> anyhow::Result<Tokenizer> {
     let unusable = |error: tokenizers::Error| anyhow!("{TOKENIZER}: {error}");
     let mut tokenizer = Tokenizer::from_file(folder.join(TOKENIZER)).map_err(unusable)?;
     // The file has settings of its own for both; with them, every text of all-MiniLM-L6-v2 would be 128 tokens long.
-    tokenizer
-        .with_padding(None)
-        .with_truncation(Some(TruncationParams { max_length: window, ..TruncationParams::default() }))
-        .map_err(unusable)?;
+    tokenizer.with_padding(None).with_truncation(None).map_err(unusable)?;
     Ok(tokenizer)
 }
 
