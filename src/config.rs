@@ -1,7 +1,7 @@
 //! The configuration, parsed into types that cannot be wrong.
 //!
 //! [`key`] says what a setting is and `keys` names them all, [`source`] reads the environment and the file, and
-//! [`reference`] writes the pages about them.
+//! [`mod@reference`] writes the pages about them.
 
 pub mod key;
 mod keys;
