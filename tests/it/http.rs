@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::support::TestApp;
+use crate::support::{TestApp, embedder};
 
 const READER: &str = "Bearer reader-token";
 const WRITER: &str = "Bearer writer-token";
@@ -296,6 +296,25 @@ async fn a_call_that_takes_too_long_is_stopped_and_answered() {
     let service = service_of(&app, |settings| settings.call_timeout = Duration::from_millis(100));
     let (_, _, body) = send(&service, call("store_memory", &json!({"content": "x"}))).await;
     assert_eq!(body["result"]["structuredContent"]["error"]["code"], "timeout", "{body}");
+}
+
+#[tokio::test]
+async fn a_call_that_outlives_the_shutdown_is_answered_before_the_end() {
+    let endpoint = MockServer::start().await;
+    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let slow = move |_: &wiremock::Request| {
+        asked.send(()).unwrap();
+        ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
+    };
+    Mock::given(any()).respond_with(slow).mount(&endpoint).await;
+    let app = embedder::asking(&endpoint.uri(), 8).set("MEMSER_SHUTDOWN_SECONDS", "1").start().await;
+    let client = app.admin();
+    let call = tokio::spawn(async move {
+        client.refused("store_memory", json!({ "scope": "user:1", "content": "on its way" })).await
+    });
+    heard.recv().await.unwrap();
+    app.stop().await;
+    assert_eq!(call.await.unwrap()["code"], "unavailable");
 }
 
 #[tokio::test]
