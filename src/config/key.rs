@@ -79,10 +79,27 @@ impl Key {
         self
     }
 
-    /// The variable's second name, where the first does not say whose it is.
+    /// The variables that set it, the first before the second: the one that says whose it is, where the name itself
+    /// does not, before one that other programs may share.
     #[must_use]
-    pub fn prefixed(&self) -> Option<String> {
-        (!self.name.starts_with(PREFIX)).then(|| format!("{PREFIX}{}", self.name))
+    pub fn variables(&self) -> Vec<String> {
+        let prefixed = (!self.name.starts_with(PREFIX)).then(|| format!("{PREFIX}{}", self.name));
+        prefixed.into_iter().chain([self.name.to_owned()]).collect()
+    }
+
+    /// The variables that name a file with its value, in the same order: only a secret has any.
+    #[must_use]
+    pub fn file_variables(&self) -> Vec<String> {
+        if !self.is_secret {
+            return Vec::new();
+        }
+        self.variables().into_iter().map(|name| format!("{name}_FILE")).collect()
+    }
+
+    /// What holds where nobody sets it, for a person.
+    #[must_use]
+    pub fn otherwise(&self) -> String {
+        self.default.map_or_else(|| self.unset.to_owned(), |value| format!("`{value}`"))
     }
 
     /// The name in a configuration file.
@@ -167,26 +184,30 @@ impl Key {
         }
     }
 
-    /// A value that may be shown: a secret's is hidden, of a URL only the password.
+    /// A value that may be shown: a secret's is hidden, of any URL only the password and the query, where a key may
+    /// stand.
     #[must_use]
     pub fn shown(&self, value: &str) -> String {
-        if !self.is_secret {
-            return value.to_owned();
+        match self.kind {
+            Kind::Url(_) => shown_url(value).unwrap_or_else(|| HIDDEN.to_owned()),
+            _ if self.is_secret => HIDDEN.to_owned(),
+            _ => value.to_owned(),
         }
-        let Kind::Url(_) = self.kind else {
-            return HIDDEN.to_owned();
-        };
-        let Ok(mut url) = Url::parse(value) else {
-            return HIDDEN.to_owned();
-        };
-        // A password may stand in the query, too.
-        let has_query = url.query().is_some();
-        url.set_query(None);
-        if url.password().is_some() && url.set_password(Some(HIDDEN)).is_err() {
-            return HIDDEN.to_owned();
-        }
-        if has_query { format!("{url}?{HIDDEN}") } else { url.to_string() }
     }
+}
+
+/// `None` for what is no URL, and could be anything.
+fn shown_url(value: &str) -> Option<String> {
+    let mut url = Url::parse(value).ok()?;
+    if url.password().is_none() && url.query().is_none() {
+        return Some(value.to_owned());
+    }
+    let query = url.query().map_or(String::new(), |_| format!("?{HIDDEN}"));
+    url.set_query(None);
+    if url.password().is_some() {
+        url.set_password(Some(HIDDEN)).ok()?;
+    }
+    Some(format!("{url}{query}"))
 }
 
 /// What a hidden value is shown as.

@@ -35,9 +35,9 @@ pub fn sample() -> String {
     for group in GROUPS {
         let _ = write!(out, "\n# ===== {} =====\n", group.title);
         for key in group.keys {
-            let default = key.default.map_or_else(|| key.unset.to_owned(), |value| format!("`{value}`"));
             out.push('\n');
-            for line in wrapped(&format!("{} Takes {}. Default: {default}.", key.doc, key.takes())) {
+            for line in wrapped(&format!("{} Takes {}. Default: {}.", key.doc, key.takes(), key.otherwise()))
+            {
                 let _ = writeln!(out, "# {line}");
             }
             let value = key.default.map_or_else(|| example(key), |value| literal(key, value));
@@ -58,8 +58,7 @@ pub fn page() -> String {
             group.title
         );
         for key in group.keys {
-            let default = key.default.map_or_else(|| key.unset.to_owned(), |value| format!("`{value}`"));
-            let _ = writeln!(out, "| `{}` | {default} | {} | {} |", key.name, key.takes(), key.doc);
+            let _ = writeln!(out, "| `{}` | {} | {} | {} |", key.name, key.otherwise(), key.takes(), key.doc);
         }
         if !group.introduction.is_empty() {
             let _ = write!(out, "\n{}", group.introduction);

@@ -18,7 +18,7 @@ use super::key::{Key, PREFIX, is_slip, keys, nearest};
 pub const FILE_VARIABLE: &str = "MEMSER_CONFIG";
 
 /// Every value that is set, checked one by one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Source {
     values: BTreeMap<&'static str, Value>,
     /// What an operator should look at although memser can start.
@@ -151,18 +151,18 @@ impl Variables {
     fn get(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(String::as_str)
     }
+
+    /// The first of these that is set, with its name.
+    fn first<'a>(&'a self, names: &[String]) -> Option<(&'a str, &'a str)> {
+        let found = names.iter().find_map(|name| self.texts.get_key_value(name))?;
+        Some((found.0, found.1))
+    }
 }
 
+#[derive(Default)]
 struct Reader {
     source: Source,
     problems: Vec<String>,
-}
-
-impl Default for Reader {
-    fn default() -> Self {
-        let source = Source { values: BTreeMap::new(), warnings: Vec::new() };
-        Self { source, problems: Vec::new() }
-    }
 }
 
 impl Reader {
@@ -205,33 +205,23 @@ impl Reader {
     }
 
     fn read_variable(&mut self, key: &'static Key, variables: &Variables) {
-        // The name that says whose it is wins over one that other programs may share.
-        let names: Vec<String> = key.prefixed().into_iter().chain([key.name.to_owned()]).collect();
+        let names = key.variables();
         if let Some(name) = names.iter().find(|name| variables.unreadable.contains(name)) {
             self.problems.push(format!("{name} is not UTF-8 text"));
-            return;
-        }
-        if let Some((name, text)) = names.iter().find_map(|name| Some((name, variables.get(name)?))) {
+        } else if let Some((name, text)) = variables.first(&names) {
             self.check(key, name, text);
-        } else if key.is_secret {
-            self.read_secret_file(key, &names, variables);
+        } else if let Some((name, path)) = variables.first(&key.file_variables()) {
+            self.read_secret_file(key, name, path);
         }
     }
 
     /// A secret may come from a file that a variable names, as container engines hand out secrets.
-    fn read_secret_file(&mut self, key: &'static Key, names: &[String], variables: &Variables) {
-        let names = names.iter().map(|name| format!("{name}_FILE"));
-        let Some((name, path)) = names
-            .into_iter()
-            .find_map(|name| Some((variables.get(&name)?, name)).map(|(path, name)| (name, path)))
-        else {
-            return;
-        };
+    fn read_secret_file(&mut self, key: &'static Key, name: &str, path: &str) {
         match fs::read_to_string(path) {
             Ok(text) if text.trim().is_empty() => {
                 self.problems.push(format!("{name}={path}: the file is empty"));
             }
-            Ok(text) => self.check(key, &name, text.trim()),
+            Ok(text) => self.check(key, name, text.trim()),
             Err(error) => self.problems.push(format!("{name}={path}: {error}")),
         }
     }
@@ -250,7 +240,10 @@ impl Reader {
     /// Every unknown `MEMSER_…` is a mistake. So is a name that misses one of memser's own by a slip; where other
     /// programs use such names too it is only worth a warning.
     fn look_for_typos(&mut self, variables: &Variables) {
-        let known: Vec<String> = keys().flat_map(names_of).chain([FILE_VARIABLE.to_owned()]).collect();
+        let known: Vec<String> = keys()
+            .flat_map(|key| [key.variables(), key.file_variables()].concat())
+            .chain([FILE_VARIABLE.to_owned()])
+            .collect();
         let unknown = variables.texts.iter().filter(|(name, _)| !known.contains(name));
         for (name, value) in unknown {
             if name.starts_with(PREFIX) {
@@ -275,15 +268,6 @@ const TEST_PREFIX: &str = "MEMSER_TEST_";
 
 /// Names that other programs use as well, so that a like one may well be theirs.
 const SHARED: &[&str] = &["DATABASE_URL", "REDIS_URL", "OPENAI_API_KEY"];
-
-/// The variables that set a key.
-fn names_of(key: &Key) -> Vec<String> {
-    let mut names: Vec<String> = key.prefixed().into_iter().chain([key.name.to_owned()]).collect();
-    if key.is_secret {
-        names.extend(names.clone().iter().map(|name| format!("{name}_FILE")));
-    }
-    names
-}
 
 fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(

@@ -208,6 +208,7 @@ fn secrets_stay_out_of_messages_and_of_what_is_shown() {
     let source = read(&[
         ("DATABASE_URL", "postgres://memser:hunter2@db/memser?password=hunter2"),
         ("REDIS_URL", "redis://:hunter2@cache"),
+        ("EMBEDDING_URL", "https://host/v1?key=hunter2"),
         ("OPENAI_API_KEY", "sk-hunter2"),
         ("MEMSER_TOKEN", "hunter2-hunter2-hunter2"),
     ])

@@ -78,8 +78,8 @@ impl Embedder {
     }
 
     /// What holds where the operator sets nothing. Those of `hash` were measured on labelled pairs and on LoCoMo
-    /// (docs/benchmarks.md); those of `openai` are the usual ones for text-embedding-3-small, those of `local` were seen to
-    /// suit all-MiniLM-L6-v2.
+    /// (docs/benchmarks.md); those of `openai` are the usual ones for text-embedding-3-small. Those of `local` were
+    /// measured with the Python original of all-MiniLM-L6-v2, not yet with memser.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
         match self {
@@ -117,6 +117,25 @@ impl Embedder {
             }
         }
     }
+}
+
+/// The vector at length 1, or why it has no direction.
+pub(super) fn unit(mut vector: Vec<f32>) -> Result<Vec<f32>, &'static str> {
+    let squares: f64 = vector.iter().map(|x| f64::from(*x).powi(2)).sum();
+    if !squares.is_finite() {
+        return Err("a vector has a number that is not finite");
+    }
+    if squares == 0.0 {
+        return Err("a vector is all zeros");
+    }
+    let length = squares.sqrt();
+    for x in &mut vector {
+        #[expect(clippy::cast_possible_truncation, reason = "a quotient of at most 1")]
+        {
+            *x = (f64::from(*x) / length) as f32;
+        }
+    }
+    Ok(vector)
 }
 
 /// Why there are no vectors. Never carries a text, a key or what the endpoint wrote: an endpoint may repeat both.

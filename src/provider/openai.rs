@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use url::Url;
 
-use super::embed::EmbedError;
+use super::embed::{EmbedError, unit};
 use crate::error::{Error, Result};
 
 /// The most texts of one request.
@@ -183,7 +183,7 @@ impl OpenAi {
                         actual: item.embedding.len(),
                     });
                 }
-                normalised(item.embedding)
+                unit(item.embedding).map_err(EmbedError::Unusable)
             })
             .collect()
     }
@@ -266,22 +266,4 @@ fn retry_after(response: &Response) -> Option<Duration> {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn broken(error: reqwest::Error) -> EmbedError {
     if error.is_timeout() { EmbedError::Timeout } else { EmbedError::Unreachable }
-}
-
-fn normalised(mut vector: Vec<f32>) -> std::result::Result<Vec<f32>, EmbedError> {
-    let squares: f64 = vector.iter().map(|x| f64::from(*x).powi(2)).sum();
-    if !squares.is_finite() {
-        return Err(EmbedError::Unusable("a vector has a number that is not finite"));
-    }
-    if squares == 0.0 {
-        return Err(EmbedError::Unusable("a vector is all zeros"));
-    }
-    let length = squares.sqrt();
-    for x in &mut vector {
-        #[expect(clippy::cast_possible_truncation, reason = "a quotient of at most 1")]
-        {
-            *x = (f64::from(*x) / length) as f32;
-        }
-    }
-    Ok(vector)
 }

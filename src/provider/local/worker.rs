@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::model::Model;
-use crate::provider::embed::EmbedError;
+use crate::provider::embed::{EmbedError, unit};
 
 /// The windows that go through the model together.
 const BATCH: usize = 8;
@@ -150,22 +150,11 @@ impl Open {
     fn answer(self) {
         let answer = match self.failure {
             Some(error) => Err(error),
-            None => self.sums.into_iter().map(normalised).collect(),
+            None => self.sums.into_iter().map(|sum| unit(sum).map_err(|_| EmbedError::Model)).collect(),
         };
         // Nobody may be waiting any more.
         let _ = self.reply.send(answer);
     }
-}
-
-fn normalised(mut vector: Vec<f32>) -> Result<Vec<f32>, EmbedError> {
-    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
-    if !length.is_finite() || length == 0.0 {
-        return Err(EmbedError::Model);
-    }
-    for value in &mut vector {
-        *value /= length;
-    }
-    Ok(vector)
 }
 
 /// A text that the model fails on costs its own job and those beside it, not the worker.
