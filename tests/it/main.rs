@@ -15,6 +15,7 @@ mod process;
 mod protocol;
 mod recall;
 mod scopes;
+mod starts;
 mod store;
 mod support;
 mod tools;
