@@ -19,4 +19,5 @@ mod starts;
 mod store;
 mod support;
 mod tools;
+mod transport;
 mod working;
