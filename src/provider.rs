@@ -1,7 +1,9 @@
 //! What turns text into vectors and summaries.
 
+mod breaker;
 pub mod embed;
 pub mod extract;
 pub mod hash;
 pub mod local;
 pub mod openai;
+mod pieces;

@@ -1,5 +1,6 @@
 //! Vectors for texts, from whichever embedder is configured.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -13,10 +14,10 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub enum Embedder {
     /// An OpenAI-compatible endpoint.
-    OpenAi(OpenAi),
+    OpenAi(Arc<OpenAi>),
     /// A sentence transformer in this process.
     Local(Local),
-    /// Signed feature hashing: no model, no network, the same vector everywhere.
+    /// Signed feature hashing: no model, no network, the same vector everywhere. Likeness of words, not of meaning.
     Hash {
         /// The vectors' length.
         dimensions: usize,
@@ -63,7 +64,7 @@ impl Embedder {
         match self {
             Self::OpenAi(openai) => openai.model(),
             Self::Local(local) => local.model(),
-            Self::Hash { .. } => "hash",
+            Self::Hash { .. } => hash::VERSION,
         }
     }
 
@@ -117,6 +118,28 @@ impl Embedder {
             }
         }
     }
+
+    /// Embeds a text that nothing can be said against: tells an embedder that fails from a text that it refuses.
+    ///
+    /// # Errors
+    /// When the embedder fails on that as well.
+    pub async fn check(&self) -> Result<(), EmbedError> {
+        match self {
+            Self::OpenAi(openai) => openai.check().await,
+            Self::Local(local) => local.embed(&["ready?".to_owned()]).await.map(drop),
+            Self::Hash { .. } => Ok(()),
+        }
+    }
+
+    /// Whether its last answer, if there was any, says that it works.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        match self {
+            Self::OpenAi(openai) => openai.is_up(),
+            Self::Local(local) => local.is_up(),
+            Self::Hash { .. } => true,
+        }
+    }
 }
 
 /// The vector at length 1, or why it has no direction.
@@ -147,6 +170,9 @@ pub enum EmbedError {
     /// No answer in time.
     #[error("the embedding endpoint did not answer in time")]
     Timeout,
+    /// It failed a moment ago, and is not asked until a wait is over.
+    #[error("the embedding endpoint failed a moment ago and is left alone")]
+    LeftAlone,
     /// An answer that says no.
     #[error("the embedding endpoint answered {status}")]
     Status {
@@ -179,12 +205,24 @@ impl EmbedError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable | Self::Timeout => true,
+            Self::Unreachable | Self::Timeout | Self::LeftAlone => true,
             Self::Status { status, .. } => {
-                status.is_server_error()
-                    || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+                self.is_busy() || status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT
             }
             Self::Unusable(_) | Self::Dimensions { .. } | Self::Model | Self::Stopped => false,
+        }
+    }
+
+    /// Whether the endpoint works and has no time.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Status { status: StatusCode::TOO_MANY_REQUESTS, .. })
+    }
+
+    /// How long the endpoint asked to wait.
+    pub(super) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 }

@@ -93,6 +93,11 @@ impl Local {
         self.dimensions
     }
 
+    /// Whether its workers take texts.
+    pub(super) fn is_up(&self) -> bool {
+        !self.queue.is_closed()
+    }
+
     pub(super) async fn embed(&self, texts: &[String]) -> std::result::Result<Vec<Vec<f32>>, EmbedError> {
         // Texts of like length together: a batch is padded to its longest.
         let mut order: Vec<usize> = (0..texts.len()).collect();
