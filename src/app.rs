@@ -123,7 +123,7 @@ async fn assemble(
         Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
         None => Working::postgres(db.clone(), config.working_cap),
     };
-    let embedder = embedder(&config.embedder, &clock)?;
+    let embedder = embedder(config, &clock)?;
     let settings = settings(&config.decisions, &embedder);
     let embedder_name = format!("{} ({} dimensions)", embedder.model(), embedder.dimensions());
     let engine = Arc::new(Engine::start(db.clone(), embedder, working, clock.clone(), settings).await?);
@@ -173,13 +173,12 @@ pub const fn database_name(storage: &Storage) -> &'static str {
     }
 }
 
-fn embedder(settings: &EmbedderSettings, clock: &Clock) -> anyhow::Result<Embedder> {
-    Ok(match settings {
-        EmbedderSettings::OpenAi(settings) => {
-            Embedder::OpenAi(Arc::new(OpenAi::new(settings.clone(), clock.clone())?))
-        }
-        EmbedderSettings::Local { dir } => Embedder::Local(Local::start(&LocalSettings::new(dir))?),
-        EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
+fn embedder(config: &Config, clock: &Clock) -> anyhow::Result<Embedder> {
+    let cache = config.embedding_cache_bytes;
+    Ok(match &config.embedder {
+        EmbedderSettings::OpenAi(settings) => Embedder::openai(OpenAi::new(settings, clock.clone())?, cache),
+        EmbedderSettings::Local { dir } => Embedder::local(Local::start(&LocalSettings::new(dir))?, cache),
+        EmbedderSettings::Hash { dimensions } => Embedder::hash(*dimensions),
     })
 }
 

@@ -58,6 +58,8 @@ pub struct Config {
     pub working_cap: u32,
     /// What embeds texts.
     pub embedder: EmbedderSettings,
+    /// The most bytes of vectors that are remembered in memory.
+    pub embedding_cache_bytes: u64,
     /// What the engine decides by.
     pub decisions: Decisions,
     /// When sweeps run.
@@ -179,6 +181,7 @@ impl Config {
             redis_url: source.text("REDIS_URL").map(SecretString::from),
             working_cap: source.set("WORKING_MAX_PER_SCOPE")?,
             embedder: embedder(source)?,
+            embedding_cache_bytes: source.set::<u64>("EMBEDDING_CACHE_MIB")? * 1024 * 1024,
             decisions: decisions(source)?,
             sweeps: Sweeps {
                 enabled: source.set("ENABLE_SCHEDULER")?,
@@ -235,6 +238,7 @@ fn embedder(source: &Source) -> anyhow::Result<EmbedderSettings> {
     let (url, model): (String, String) = (source.set("EMBEDDING_URL")?, source.set("EMBEDDING_MODEL")?);
     let mut settings = OpenAiSettings::new(url, model);
     settings.dimensions = dimensions;
+    settings.max_text_bytes = source.set("EMBEDDING_MAX_TEXT_BYTES")?;
     settings.key = key.map(SecretString::from);
     Ok(EmbedderSettings::OpenAi(settings))
 }

@@ -34,7 +34,7 @@ use crate::db::space::Space;
 use crate::db::{self, Db, ScopeId};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
-use crate::provider::embed::Embedder;
+use crate::provider::embed::{EmbedError, Embedder};
 use crate::working::Working;
 
 use journal::Journal;
@@ -70,7 +70,7 @@ pub struct Readiness {
     pub postgres: bool,
     /// Whether the working tier answers.
     pub working: bool,
-    /// Whether the last use of the embedder succeeded.
+    /// Whether the embedder's last answer, if there was any, says that it works.
     pub embedder: bool,
 }
 
@@ -80,7 +80,6 @@ pub struct Engine {
     db: Db,
     space: Space,
     embedder: Embedder,
-    embedder_up: std::sync::atomic::AtomicBool,
     working: Working,
     clock: Clock,
     settings: Settings,
@@ -138,7 +137,6 @@ impl Engine {
             db,
             space,
             embedder,
-            embedder_up: true.into(),
             working,
             clock,
             settings,
@@ -168,7 +166,7 @@ impl Engine {
         Readiness {
             postgres: postgres.unwrap_or(false),
             working: working.unwrap_or(false),
-            embedder: self.embedder_up.load(std::sync::atomic::Ordering::Relaxed),
+            embedder: self.embedder.is_up(),
         }
     }
 
@@ -257,17 +255,13 @@ impl Engine {
         lock.lock_owned().await
     }
 
-    /// The vector of a text, or `None` when the embedder is down: every caller has an answer without one.
-    async fn embed(&self, text: &str) -> Option<Vec<f32>> {
-        let vectors = self.embedder.embed(&[text.to_owned()]).await;
-        self.embedder_up.store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
-        match vectors {
-            Ok(mut vectors) => vectors.pop(),
-            Err(error) => {
-                tracing::warn!(error = %error, "the embedder failed; going on without a vector");
-                None
-            }
-        }
+    /// The vector of a text. Every caller has an answer without one.
+    async fn embed(&self, text: &str) -> std::result::Result<Vec<f32>, EmbedError> {
+        self.embedder.embed(text).await.inspect_err(|error| match error {
+            // The breaker has told when it opened.
+            EmbedError::LeftAlone => {}
+            _ => tracing::warn!(error = %error, "the embedder failed; going on without a vector"),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What turns text into vectors and summaries.
 
 mod breaker;
+mod cache;
 pub mod embed;
 pub mod extract;
 pub mod hash;

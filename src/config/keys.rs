@@ -146,6 +146,21 @@ pub(super) static GROUPS: &[Group] = &[
                  `text-embedding-3-small`, `-3-large` and `-ada-002`. When set it is also sent to the endpoint.",
             )
             .unset("the model's own; `1024` for `hash`"),
+            key(
+                "EMBEDDING_MAX_TEXT_BYTES",
+                Kind::Whole(256, 65_536),
+                "The longest text that the endpoint is sent; a longer one is cut, and its vector is the mean of its \
+                 pieces'. The default suits a model that reads 8,192 tokens. One that reads 512 and refuses longer \
+                 texts wants about `1000`.",
+            )
+            .default("8000"),
+            key(
+                "EMBEDDING_CACHE_MIB",
+                Kind::Whole(0, 65_536),
+                "How much memory, in MiB, may hold vectors of texts and queries that were embedded before; `0` for \
+                 none. A vector of 1,536 dimensions takes 6 KiB. `hash` needs none.",
+            )
+            .default("32"),
         ],
         introduction: "Changing any of these opens a new embedding space: see\n\
                        [operations](operations.md#changing-the-embedder).\n",

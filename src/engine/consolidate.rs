@@ -90,7 +90,7 @@ impl Engine {
                 }),
             }
         }
-        if !self.embedder_up.load(std::sync::atomic::Ordering::Relaxed) {
+        if !self.embedder.is_up() {
             answer.degraded.push("embedder".to_owned());
         }
         let detail = json!({
@@ -112,7 +112,7 @@ impl Engine {
         members: &[&Episode],
         summary: &str,
     ) -> Result<Option<Uuid>> {
-        let vector = self.embed(summary).await;
+        let vector = self.embed(summary).await.ok();
         let fact = fact_of(self.clock.new_id(), members, summary, self.clock.now());
         let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
         let _turn = self.wait_for(&call.scope).await;

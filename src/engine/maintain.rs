@@ -56,12 +56,18 @@ impl Engine {
             return Ok(0);
         }
         let texts: Vec<String> = pending.iter().map(|memory| memory.content.clone()).collect();
-        let vectors = self.embedder.embed(&texts).await;
-        self.embedder_up.store(vectors.is_ok(), std::sync::atomic::Ordering::Relaxed);
-        for (memory, vector) in pending.iter().zip(vectors?) {
-            db::embedding::fill(&self.db, self.space, memory.scope, memory.id, &vector).await?;
+        let (mut done, mut failed) = (0, None);
+        for (memory, vector) in pending.iter().zip(self.embedder.embed_each(&texts).await) {
+            match vector {
+                Ok(vector) => {
+                    db::embedding::fill(&self.db, self.space, memory.scope, memory.id, &vector).await?;
+                    done += 1;
+                }
+                Err(error) => failed = Some(error),
+            }
         }
-        Ok(pending.len() as u64)
+        // Those that failed are the first of the next chunk.
+        failed.filter(|_| done == 0).map_or(Ok(done), |error| Err(error.into()))
     }
 
     /// Drops a chunk of what has expired: working memories and idempotency keys; answers how many.

@@ -105,7 +105,7 @@ impl Engine {
             return Ok(RecallAnswer { memories: Vec::new(), degraded, left_out: None });
         };
         let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
-        let vector = if durable { self.embed(&question.query).await } else { None };
+        let vector = if durable { self.embed(&question.query).await.ok() } else { None };
         if durable && vector.is_none() {
             degraded.push("embedder".to_owned());
         }

@@ -96,7 +96,7 @@ impl Engine {
     }
 
     async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
-        let vector = self.embed(&statement.content).await;
+        let vector = self.embed(&statement.content).await.ok();
         let _turn = self.wait_for(&call.scope).await;
         let (mut tx, scope) = self.open_for_store(call).await?;
         tx.lock_scope(scope).await?;

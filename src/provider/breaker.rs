@@ -7,7 +7,7 @@
 //!
 //! While it is open nobody asks the endpoint, so that a call which can do without a vector does not wait for one. Then
 //! one request goes ahead, and the others fail at once until its answer is there. The rules are pure: time and answers
-//! are their inputs.
+//! are their inputs. Each process has its own breaker.
 
 use std::time::Duration;
 
@@ -87,7 +87,9 @@ impl Breaker {
                     Self::Open { since: now, wait: WAIT_MIN }
                 }
             }
-            (Self::Probing { wait }, Event::Failure) if pass == Pass::Probe => Self::Open { since: now, wait },
+            (Self::Probing { wait }, Event::Failure) if pass == Pass::Probe => {
+                Self::Open { since: now, wait }
+            }
             // It may be asked, but nothing shows that it does what it is asked for.
             (Self::Probing { .. }, Event::Refusal) => Self::Closed { failures: 1 },
             (Self::Probing { .. }, Event::Abandoned) if pass == Pass::Probe => {
@@ -98,13 +100,13 @@ impl Breaker {
         }
     }
 
-    /// The state after an endpoint that was too busy, for longer than a call waits.
+    /// The state once a call gave up on an endpoint that has no time, or that said when to come back.
     pub(super) fn after_busy(self, asked: Option<Duration>, now: DateTime<Utc>) -> Self {
+        let asked = asked.unwrap_or(WAIT_MIN).clamp(WAIT_MIN, WAIT_MAX);
         match self {
-            Self::Closed { .. } => {
-                Self::Open { since: now, wait: asked.unwrap_or(WAIT_MIN).clamp(WAIT_MIN, WAIT_MAX) }
-            }
-            state => state,
+            Self::Closed { .. } => Self::Open { since: now, wait: asked },
+            Self::Open { since, wait } => Self::Open { since, wait: wait.max(asked) },
+            Self::Probing { .. } => self,
         }
     }
 }
@@ -209,6 +211,8 @@ mod tests {
             assert_eq!(state.admit(at(wait - 1)), None);
             assert!(state.admit(at(wait)).is_some(), "{asked:?}");
         }
+        let longer = opened(at(0)).after_busy(Some(Duration::from_secs(30)), at(0));
+        assert_eq!((longer.admit(at(29)), longer.admit(at(30)).is_some()), (None, true));
     }
 
     #[test]

@@ -1,27 +1,50 @@
 //! Vectors for texts, from whichever embedder is configured.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use moka::future::Cache;
+use unicode_normalization::UnicodeNormalization;
 
+use super::cache::{Key, Vectors, key};
 use super::hash;
 use super::local::Local;
 use super::openai::OpenAi;
 use crate::error::Error;
 
+/// How often a text may fail alone, while another succeeds right after it, before it counts as refused.
+const STRIKES_MAX: u32 = 3;
+/// The texts of which failures are counted, and for how long after the last one.
+const STRIKES_TEXTS: u64 = 10_000;
+const STRIKES_KEPT: Duration = Duration::from_hours(24);
+
 /// The embedder. Vectors of one embedder have one length, and are never compared with another's.
 #[derive(Clone, Debug)]
-pub enum Embedder {
-    /// An OpenAI-compatible endpoint.
+pub struct Embedder {
+    provider: Provider,
+    /// None for an embedder that is faster than a hash of the text.
+    known: Option<Vectors>,
+    /// How often a text failed alone; in this process, by the text's hash.
+    strikes: Cache<Key, u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Provider {
     OpenAi(Arc<OpenAi>),
-    /// A sentence transformer in this process.
     Local(Local),
-    /// Signed feature hashing: no model, no network, the same vector everywhere. Likeness of words, not of meaning.
-    Hash {
-        /// The vectors' length.
-        dimensions: usize,
-    },
+    Hash { dimensions: usize },
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// A call, for a while: what fails is tried again in that time.
+    Call,
+    /// Nobody, and a sweep comes again.
+    Sweep,
 }
 
 /// From which cosine on two texts are looked at more closely. They belong to the embedder: each spreads its vectors in
@@ -48,33 +71,56 @@ pub struct Defaults {
 }
 
 impl Embedder {
+    /// An OpenAI-compatible endpoint; up to `cache_bytes` of its vectors are remembered.
+    #[must_use]
+    pub fn openai(openai: OpenAi, cache_bytes: u64) -> Self {
+        Self::new(Provider::OpenAi(Arc::new(openai)), cache_bytes)
+    }
+
+    /// A sentence transformer in this process; up to `cache_bytes` of its vectors are remembered.
+    #[must_use]
+    pub fn local(local: Local, cache_bytes: u64) -> Self {
+        Self::new(Provider::Local(local), cache_bytes)
+    }
+
+    /// Signed feature hashing: no model, no network, the same vector everywhere. Likeness of words, not of meaning.
+    #[must_use]
+    pub fn hash(dimensions: usize) -> Self {
+        Self::new(Provider::Hash { dimensions }, 0)
+    }
+
+    fn new(provider: Provider, cache_bytes: u64) -> Self {
+        let strikes = Cache::builder().max_capacity(STRIKES_TEXTS).time_to_live(STRIKES_KEPT).build();
+        Self { provider, known: (cache_bytes > 0).then(|| Vectors::new(cache_bytes)), strikes }
+    }
+
     /// The provider's name, as `embedding_spaces` keeps it.
     #[must_use]
-    pub fn provider(&self) -> &'static str {
-        match self {
-            Self::OpenAi(_) => "openai",
-            Self::Local(_) => "local",
-            Self::Hash { .. } => "hash",
+    pub const fn provider(&self) -> &'static str {
+        match self.provider {
+            Provider::OpenAi(_) => "openai",
+            Provider::Local(_) => "local",
+            Provider::Hash { .. } => "hash",
         }
     }
 
     /// The model's name, as `embedding_spaces` keeps it.
     #[must_use]
     pub fn model(&self) -> &str {
-        match self {
-            Self::OpenAi(openai) => openai.model(),
-            Self::Local(local) => local.model(),
-            Self::Hash { .. } => hash::VERSION,
+        match &self.provider {
+            Provider::OpenAi(openai) => openai.model(),
+            Provider::Local(local) => local.model(),
+            Provider::Hash { .. } => hash::VERSION,
         }
     }
 
     /// The length of every vector.
     #[must_use]
     pub fn dimensions(&self) -> usize {
-        match self {
-            Self::OpenAi(openai) => openai.dimensions(),
-            Self::Local(local) => local.dimensions(),
-            Self::Hash { dimensions } => *dimensions,
+        match &self.provider {
+            Provider::OpenAi(openai) => openai.dimensions(),
+            Provider::Local(local) => local.dimensions(),
+            Provider::Hash { dimensions } => *dimensions,
         }
     }
 
@@ -82,21 +128,21 @@ impl Embedder {
     /// (docs/benchmarks.md); those of `openai` are the usual ones for text-embedding-3-small. Those of `local` were
     /// measured with the Python original of all-MiniLM-L6-v2, not yet with memser.
     #[must_use]
-    pub fn defaults(&self) -> Defaults {
-        match self {
-            Self::OpenAi(_) => Defaults {
+    pub const fn defaults(&self) -> Defaults {
+        match self.provider {
+            Provider::OpenAi(_) => Defaults {
                 thresholds: Thresholds { duplicate: 0.95, conflict: 0.85 },
                 weight_vector: 0.5,
                 weight_lexical: 0.5,
                 cluster_similarity: 0.75,
             },
-            Self::Local(_) => Defaults {
+            Provider::Local(_) => Defaults {
                 thresholds: Thresholds { duplicate: 0.92, conflict: 0.7 },
                 weight_vector: 0.5,
                 weight_lexical: 0.5,
                 cluster_similarity: 0.75,
             },
-            Self::Hash { .. } => Defaults {
+            Provider::Hash { .. } => Defaults {
                 thresholds: Thresholds { duplicate: 0.97, conflict: 0.6 },
                 weight_vector: 0.2,
                 weight_lexical: 0.8,
@@ -105,41 +151,138 @@ impl Embedder {
         }
     }
 
-    /// One vector of length 1 for each text, in the texts' order.
-    ///
-    /// # Errors
-    /// Whatever keeps the embedder from giving a sound vector for every text; there are no partial answers.
-    pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        match self {
-            Self::OpenAi(openai) => openai.embed(texts).await,
-            Self::Local(local) => local.embed(texts).await,
-            Self::Hash { dimensions } => {
-                Ok(texts.iter().map(|text| hash::embed(text, *dimensions)).collect())
-            }
-        }
-    }
-
-    /// Embeds a text that nothing can be said against: tells an embedder that fails from a text that it refuses.
-    ///
-    /// # Errors
-    /// When the embedder fails on that as well.
-    pub async fn check(&self) -> Result<(), EmbedError> {
-        match self {
-            Self::OpenAi(openai) => openai.check().await,
-            Self::Local(local) => local.embed(&["ready?".to_owned()]).await.map(drop),
-            Self::Hash { .. } => Ok(()),
-        }
+    /// Whether a vector costs so little that looking for a known one costs more.
+    #[must_use]
+    pub const fn is_cheap(&self) -> bool {
+        matches!(self.provider, Provider::Hash { .. })
     }
 
     /// Whether its last answer, if there was any, says that it works.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        match self {
-            Self::OpenAi(openai) => openai.is_up(),
-            Self::Local(local) => local.is_up(),
-            Self::Hash { .. } => true,
+        match &self.provider {
+            Provider::OpenAi(openai) => openai.is_up(),
+            Provider::Local(local) => local.is_up(),
+            Provider::Hash { .. } => true,
         }
     }
+
+    /// The vector of a text, of length 1, for a call that waits for it.
+    ///
+    /// # Errors
+    /// Whatever keeps the embedder from giving a sound vector: [`EmbedError::Refused`] when the text does.
+    pub async fn embed(&self, text: &str) -> Result<Vec<f32>, EmbedError> {
+        let text = as_sent(text);
+        let compute = async {
+            match self.ask(&[text.as_str()], Effort::Call).await {
+                Ok(mut vectors) => vectors.pop().ok_or(EmbedError::Unusable("it has no vector")),
+                Err(error) if error.is_refusal() => {
+                    // An endpoint that is set up wrongly refuses every text so.
+                    self.check().await?;
+                    Err(EmbedError::Refused)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        match &self.known {
+            Some(known) => known.get_or(key(&text), compute).await,
+            None => compute.await,
+        }
+    }
+
+    /// The vectors of a sweep's texts, in their order, each of length 1.
+    ///
+    /// A text that fails keeps no other from its vector: the texts are halved until it is alone. Whether the fault is the
+    /// text's shows another text, which is sent right after it. Then the answer is [`EmbedError::Refused`], at once where
+    /// the endpoint says that it wants no such text, else the third time.
+    pub async fn embed_each(&self, texts: &[String]) -> Vec<Result<Vec<f32>, EmbedError>> {
+        let sent: Vec<String> = texts.iter().map(|text| as_sent(text)).collect();
+        let keys: Vec<Key> = sent.iter().map(|text| key(text)).collect();
+        let mut answers: HashMap<Key, Result<Vec<f32>, EmbedError>> = HashMap::new();
+        let mut wanted: Vec<(Key, &str)> = Vec::new();
+        for (key, text) in keys.iter().zip(&sent) {
+            if answers.contains_key(key) || wanted.iter().any(|(known, _)| known == key) {
+                continue;
+            }
+            match self.known_vector(key).await {
+                Some(vector) => drop(answers.insert(*key, Ok(vector))),
+                None => wanted.push((*key, text)),
+            }
+        }
+        let stopped = self.embed_wanted(&wanted, &mut answers).await.err();
+        let missing = stopped.unwrap_or(EmbedError::Unusable("it has no vector"));
+        keys.iter().map(|key| answers.get(key).cloned().unwrap_or_else(|| Err(missing.clone()))).collect()
+    }
+
+    /// Adds to the answers until it is done, or until the embedder fails whatever the text.
+    async fn embed_wanted(
+        &self,
+        wanted: &[(Key, &str)],
+        answers: &mut HashMap<Key, Result<Vec<f32>, EmbedError>>,
+    ) -> Result<(), EmbedError> {
+        let mut todo: Vec<Range<usize>> = vec![0..wanted.len()];
+        while let Some(range) = todo.pop() {
+            let part = &wanted[range.clone()];
+            let texts: Vec<&str> = part.iter().map(|(_, text)| *text).collect();
+            match self.ask(&texts, Effort::Sweep).await {
+                Ok(vectors) => {
+                    for ((key, _), vector) in part.iter().zip(vectors) {
+                        if let Some(known) = &self.known {
+                            known.keep(*key, &vector).await;
+                        }
+                        answers.insert(*key, Ok(vector));
+                    }
+                }
+                Err(error) if error.may_be_the_text() => {
+                    self.check().await?;
+                    if let [(key, _)] = part {
+                        answers.insert(*key, Err(self.blame(*key, error).await));
+                    } else {
+                        let middle = range.start.midpoint(range.end);
+                        todo.extend([middle..range.end, range.start..middle]);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What to make of a text that failed alone.
+    async fn blame(&self, key: Key, error: EmbedError) -> EmbedError {
+        let strikes = self.strikes.get(&key).await.unwrap_or(0) + 1;
+        self.strikes.insert(key, strikes).await;
+        if error.is_refusal() || strikes >= STRIKES_MAX { EmbedError::Refused } else { error }
+    }
+
+    async fn known_vector(&self, key: &Key) -> Option<Vec<f32>> {
+        self.known.as_ref()?.get(key).await
+    }
+
+    async fn ask(&self, texts: &[&str], effort: Effort) -> Result<Vec<Vec<f32>>, EmbedError> {
+        match &self.provider {
+            Provider::OpenAi(openai) => openai.embed(texts, effort).await,
+            Provider::Local(local) => local.embed(texts).await,
+            Provider::Hash { dimensions } => {
+                Ok(texts.iter().map(|text| hash::embed(text, *dimensions)).collect())
+            }
+        }
+    }
+
+    /// Whether it embeds a text that nothing can be said against.
+    async fn check(&self) -> Result<(), EmbedError> {
+        match &self.provider {
+            Provider::OpenAi(openai) => openai.check().await,
+            Provider::Local(local) => local.embed(&["ready?"]).await.map(drop),
+            Provider::Hash { .. } => Ok(()),
+        }
+    }
+}
+
+/// The text as the embedder gets it: white space around it and the choice between Unicode's equal spellings carry no
+/// meaning, and must not keep a known vector from being found.
+fn as_sent(text: &str) -> String {
+    text.trim().nfc().collect()
 }
 
 /// The vector at length 1, or why it has no direction.
@@ -192,6 +335,9 @@ pub enum EmbedError {
         /// The length that came.
         actual: usize,
     },
+    /// The embedder works, and does not take this text: asking again changes nothing.
+    #[error("the embedder does not take this text")]
+    Refused,
     /// The local model failed on a text, or gave a vector that is none.
     #[error("the local model cannot embed this text")]
     Model,
@@ -209,13 +355,31 @@ impl EmbedError {
             Self::Status { status, .. } => {
                 self.is_busy() || status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT
             }
-            Self::Unusable(_) | Self::Dimensions { .. } | Self::Model | Self::Stopped => false,
+            Self::Unusable(_) | Self::Dimensions { .. } | Self::Refused | Self::Model | Self::Stopped => {
+                false
+            }
         }
     }
 
     /// Whether the endpoint works and has no time.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Status { status: StatusCode::TOO_MANY_REQUESTS, .. })
+    }
+
+    /// Whether the endpoint says that it does not want what it was sent: too long, or not of the kind that it takes.
+    pub(super) fn is_refusal(&self) -> bool {
+        let statuses =
+            [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
+        matches!(self, Self::Status { status, .. } if statuses.contains(status))
+    }
+
+    /// Whether another text may fare better.
+    fn may_be_the_text(&self) -> bool {
+        match self {
+            Self::Unreachable | Self::LeftAlone | Self::Stopped | Self::Refused => false,
+            Self::Status { .. } => !self.is_busy(),
+            Self::Timeout | Self::Unusable(_) | Self::Dimensions { .. } | Self::Model => true,
+        }
     }
 
     /// How long the endpoint asked to wait.

@@ -98,14 +98,14 @@ impl Local {
         !self.queue.is_closed()
     }
 
-    pub(super) async fn embed(&self, texts: &[String]) -> std::result::Result<Vec<Vec<f32>>, EmbedError> {
+    pub(super) async fn embed(&self, texts: &[&str]) -> std::result::Result<Vec<Vec<f32>>, EmbedError> {
         // Texts of like length together: a batch is padded to its longest.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_by_key(|place| texts[*place].len());
         let mut vectors = vec![Vec::new(); texts.len()];
         for slice in order.chunks(SLICE) {
             let (reply, answer) = oneshot::channel();
-            let job = Job { texts: slice.iter().map(|place| texts[*place].clone()).collect(), reply };
+            let job = Job { texts: slice.iter().map(|place| texts[*place].to_owned()).collect(), reply };
             self.queue.send(job).await.map_err(|_| EmbedError::Stopped)?;
             let embedded = answer.await.map_err(|_| EmbedError::Stopped)??;
             for (place, vector) in slice.iter().zip(embedded) {

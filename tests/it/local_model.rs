@@ -33,11 +33,15 @@ fn folder() -> PathBuf {
 }
 
 fn start(workers: usize) -> Embedder {
-    Embedder::Local(Local::start(&LocalSettings { workers, ..LocalSettings::new(folder()) }).unwrap())
+    Embedder::local(Local::start(&LocalSettings { workers, ..LocalSettings::new(folder()) }).unwrap(), 0)
 }
 
 async fn one(embedder: &Embedder, text: &str) -> Vec<f32> {
-    embedder.embed(&[text.to_owned()]).await.unwrap().remove(0)
+    embedder.embed(text).await.unwrap()
+}
+
+async fn all(embedder: &Embedder, texts: &[String]) -> Vec<Vec<f32>> {
+    embedder.embed_each(texts).await.into_iter().collect::<Result<_, _>>().unwrap()
 }
 
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
@@ -69,12 +73,12 @@ async fn vectors_are_those_of_the_python_original_alone_and_together() {
     assert_eq!((embedder.provider(), embedder.dimensions()), ("local", 384));
     assert_eq!(embedder.model(), "nreimers/MiniLM-L6-H384-uncased@53aa5117");
     assert!(GOLDEN.iter().any(|sentence| sentence.tokens == 256), "none fills the window");
-    let together = embedder.embed(&texts()).await.unwrap();
+    let together = all(&embedder, &texts()).await;
     for (sentence, vector) in GOLDEN.iter().zip(&together) {
         assert_same(vector, &sentence.vector, &sentence.text);
         assert_same(&one(&embedder, &sentence.text).await, &sentence.vector, &sentence.text);
     }
-    assert_eq!(embedder.embed(&[]).await, Ok(Vec::new()));
+    assert_eq!(embedder.embed_each(&[]).await, []);
 }
 
 #[tokio::test]
@@ -122,10 +126,11 @@ async fn the_runtime_goes_on_while_eight_callers_wait() {
 #[tokio::test]
 async fn a_question_does_not_wait_for_a_long_list() {
     let embedder = start(1);
-    let (all, question) = (vec![windows("harbour", 1); 64], &GOLDEN[8]);
+    let long = (1..=64).map(|n| format!("{n} {}", windows("harbour", 1))).collect::<Vec<_>>();
+    let question = &GOLDEN[8];
     let list = tokio::spawn({
         let embedder = embedder.clone();
-        async move { embedder.embed(&all).await }
+        async move { embedder.embed_each(&long).await }
     });
     tokio::task::yield_now().await;
     assert_same(&one(&embedder, &question.text).await, &question.vector, &question.text);

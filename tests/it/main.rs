@@ -7,6 +7,7 @@ mod consolidate;
 mod degraded;
 mod embed;
 mod embedded;
+mod endpoint;
 mod forget_list;
 mod http;
 mod layout;
