@@ -257,10 +257,11 @@ impl Engine {
 
     /// The vector of a text. Every caller has an answer without one.
     async fn embed(&self, text: &str) -> std::result::Result<Vec<f32>, EmbedError> {
-        self.embedder.embed(text).await.inspect_err(|error| match error {
-            // The breaker has told when it opened.
-            EmbedError::LeftAlone => {}
-            _ => tracing::warn!(error = %error, "the embedder failed; going on without a vector"),
+        self.embedder.embed(text).await.inspect_err(|error| {
+            // That it is left alone was told when that began.
+            if *error != EmbedError::LeftAlone {
+                tracing::warn!(error = %error, "the embedder failed; going on without a vector");
+            }
         })
     }
 }

@@ -3,6 +3,8 @@
 //! The key is a hash of exactly what the embedder gets, so that a vector is always that of its text, and no text is
 //! kept. Failures are not kept either.
 
+use std::sync::Arc;
+
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
 
@@ -16,18 +18,18 @@ const ENTRY_BYTES: usize = 160;
 
 /// Up to so many bytes of vectors; those asked for most stay.
 #[derive(Clone, Debug)]
-pub(super) struct Vectors(Cache<Key, Box<[f32]>>);
+pub(super) struct Vectors(Cache<Key, Arc<[f32]>>);
 
 impl Vectors {
     pub(super) fn new(max_bytes: u64) -> Self {
-        let bytes = |_: &Key, vector: &Box<[f32]>| {
+        let bytes = |_: &Key, vector: &Arc<[f32]>| {
             u32::try_from(size_of_val(&**vector) + ENTRY_BYTES).unwrap_or(u32::MAX)
         };
         Self(Cache::builder().max_capacity(max_bytes).weigher(bytes).build())
     }
 
     pub(super) async fn get(&self, key: &Key) -> Option<Vec<f32>> {
-        self.0.get(key).await.map(Vec::from)
+        self.0.get(key).await.map(|vector| vector.to_vec())
     }
 
     pub(super) async fn keep(&self, key: Key, vector: &[f32]) {
@@ -41,9 +43,9 @@ impl Vectors {
         key: Key,
         compute: impl Future<Output = Result<Vec<f32>, EmbedError>>,
     ) -> Result<Vec<f32>, EmbedError> {
-        let computed = async { compute.await.map(Vec::into_boxed_slice) };
+        let computed = async { compute.await.map(Arc::from) };
         match self.0.try_get_with(key, computed).await {
-            Ok(vector) => Ok(vector.into()),
+            Ok(vector) => Ok(vector.to_vec()),
             Err(error) => Err((*error).clone()),
         }
     }

@@ -1,7 +1,6 @@
 //! Vectors for texts, from whichever embedder is configured.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,9 +219,8 @@ impl Embedder {
         wanted: &[(Key, &str)],
         answers: &mut HashMap<Key, Result<Vec<f32>, EmbedError>>,
     ) -> Result<(), EmbedError> {
-        let mut todo: Vec<Range<usize>> = vec![0..wanted.len()];
-        while let Some(range) = todo.pop() {
-            let part = &wanted[range.clone()];
+        let mut todo = vec![wanted];
+        while let Some(part) = todo.pop() {
             let texts: Vec<&str> = part.iter().map(|(_, text)| *text).collect();
             match self.ask(&texts, Effort::Sweep).await {
                 Ok(vectors) => {
@@ -238,8 +236,8 @@ impl Embedder {
                     if let [(key, _)] = part {
                         answers.insert(*key, Err(self.blame(*key, error).await));
                     } else {
-                        let middle = range.start.midpoint(range.end);
-                        todo.extend([middle..range.end, range.start..middle]);
+                        let (first, second) = part.split_at(part.len() / 2);
+                        todo.extend([second, first]);
                     }
                 }
                 Err(error) => return Err(error),

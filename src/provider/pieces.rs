@@ -55,7 +55,9 @@ pub(super) fn pool(
     }
     #[expect(clippy::cast_precision_loss, reason = "a weight")]
     let weight = |piece: &str| piece.len() as f32;
-    sum.iter_mut().for_each(|x| *x *= weight(first));
+    for total in &mut sum {
+        *total *= weight(first);
+    }
     for (piece, vector) in others.iter().zip(vectors) {
         for (total, x) in sum.iter_mut().zip(vector) {
             *total += x * weight(piece);
