@@ -189,6 +189,21 @@ impl EmbedError {
     }
 }
 
+impl EmbedError {
+    /// Whether the embedder works and will never take this text: another text may well succeed.
+    #[must_use]
+    pub fn is_about_the_text(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(
+                *status,
+                StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY
+            ),
+            Self::Model => true,
+            _ => false,
+        }
+    }
+}
+
 impl From<EmbedError> for Error {
     fn from(error: EmbedError) -> Self {
         Self::Unavailable { part: "embedder", source: anyhow::Error::new(error) }

@@ -15,6 +15,7 @@ mod process;
 mod protocol;
 mod recall;
 mod scopes;
+mod spaces;
 mod starts;
 mod store;
 mod support;
