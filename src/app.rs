@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Decisions, EmbedderSettings, Storage};
 use crate::db::Db;
 use crate::db::embedded::Embedded;
+use crate::db::schema::bring_up_to_date;
 use crate::engine::judge::Thresholds;
 use crate::engine::score::Weights;
 use crate::engine::{Engine, Settings};
@@ -110,8 +111,8 @@ async fn assemble(
     listener: TcpListener,
     connect: PgConnectOptions,
 ) -> anyhow::Result<App> {
+    bring_up_to_date(&connect).await.context(database_name(&config.storage))?;
     let db = Db::new(connect.clone(), config.max_connections);
-    db.migrate().await.context("DATABASE_URL: the schema cannot be brought up to date")?;
     if !db.has_second_wall().await? {
         tracing::warn!(
             "memser's database role bypasses row-level security, so that the second wall between scopes is missing: \
@@ -161,6 +162,15 @@ async fn assemble(
         shutdown,
         welcome: Welcome { mcp_url: mcp_url.parse()?, first_token, token_file, embedder: embedder_name },
     })
+}
+
+/// What a person knows the database by.
+#[must_use]
+pub const fn database_name(storage: &Storage) -> &'static str {
+    match storage {
+        Storage::Embedded(_) => "memser's own Postgres",
+        Storage::External(_) => "DATABASE_URL",
+    }
 }
 
 fn embedder(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {

@@ -11,6 +11,7 @@ pub mod list;
 pub mod lock;
 pub mod memory;
 pub mod recall;
+pub mod schema;
 pub mod scope;
 pub mod space;
 pub mod tx;
@@ -18,14 +19,11 @@ pub mod working;
 
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
+pub use schema::MIGRATOR;
 pub use scope::ScopeId;
 pub use tx::Tx;
-
-/// The schema, forward only.
-pub static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// How long a call waits for a free connection before it says that Postgres is unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,14 +49,6 @@ impl Db {
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
-    }
-
-    /// Brings the schema up to date; replicas that start at once wait for each other.
-    ///
-    /// # Errors
-    /// When a migration fails or the database is newer than this memser.
-    pub async fn migrate(&self) -> anyhow::Result<()> {
-        Ok(MIGRATOR.run(&self.pool).await?)
     }
 
     /// Whether row-level security holds for memser's role: it does not for a superuser or one with BYPASSRLS.

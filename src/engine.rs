@@ -172,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// Notes a call that was refused before it reached a tool, with the code of the refusal.
+    /// Notes a call that was refused before it reached a tool, or cut off in it, with the code of its error.
     pub fn deny(&self, caller: &Caller, tool: &'static str, code: &'static str, scope: Option<&str>) {
         self.journal.audit(AuditRow {
             at: self.clock.now(),

@@ -77,6 +77,9 @@ pub enum Error {
         /// The limit.
         limit: Duration,
     },
+    /// The client went away, which ends the call. For the audit log: nobody reads the answer.
+    #[error("the client went away")]
+    Cancelled,
     /// A fault of memser; the cause goes to the log, never to the caller.
     #[error("internal error")]
     Internal(#[source] anyhow::Error),
@@ -108,6 +111,7 @@ impl Error {
             Self::RateLimited { .. } => "rate_limited",
             Self::Unavailable { .. } => "unavailable",
             Self::Timeout { .. } => "timeout",
+            Self::Cancelled => "cancelled",
             Self::Internal(_) => "internal",
         }
     }
@@ -145,10 +149,11 @@ impl Error {
             Self::RateLimited { retry_after } => {
                 format!("Try again in {} s.", retry_after.as_secs().max(1))
             }
-            Self::Unavailable { .. } => "Nothing was changed; try again in a moment.".to_owned(),
-            Self::Timeout { .. } => {
+            // A call that is cut off may have been just about to commit.
+            Self::Unavailable { part: "memser", .. } | Self::Timeout { .. } | Self::Cancelled => {
                 "Nothing was half-written; try again, with an idempotency_key where you store.".to_owned()
             }
+            Self::Unavailable { .. } => "Nothing was changed; try again in a moment.".to_owned(),
             Self::Internal(_) => {
                 "Try again; the operator finds the cause in the log by the request id.".to_owned()
             }

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 use memser::app::{self, Welcome};
 use memser::clock::Clock;
 use memser::config::{Config, Source, Storage, reference};
-use memser::db::Db;
 use memser::db::embedded::Embedded;
+use memser::db::schema::bring_up_to_date;
 use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,17 +123,17 @@ fn warn(warnings: &[String]) {
 }
 
 async fn migrate(config: Config) -> anyhow::Result<()> {
-    match config.storage {
+    let name = app::database_name(&config.storage);
+    let migrated = match config.storage {
         Storage::Embedded(settings) => {
             let embedded = Embedded::start(&settings).await?;
-            let db = Db::new(embedded.connect_options(), 1);
-            let migrated = db.migrate().await;
-            db.close().await;
+            let migrated = bring_up_to_date(&embedded.connect_options()).await;
             embedded.stop().await?;
             migrated
         }
-        Storage::External(options) => Db::new(*options, 1).migrate().await,
-    }
+        Storage::External(options) => bring_up_to_date(&options).await,
+    };
+    migrated.context(name)
 }
 
 async fn healthcheck(config: &Config) -> anyhow::Result<()> {

@@ -62,15 +62,27 @@ impl Handler {
         Self { engine, call_timeout, stop }
     }
 
-    async fn run(&self, caller: &Caller, tool: ToolName, arguments: JsonObject) -> CallToolResult {
-        let call = contain(self.dispatch(caller, tool, arguments), self.call_timeout);
-        let result = tokio::select! {
-            result = call => result,
-            () = self.stop.cancelled() => Err(Error::Unavailable {
-                part: "memser",
-                source: anyhow::anyhow!("shutting down"),
-            }),
+    /// Runs a call to its end, or until it is cut off: by its time limit, the shutdown, or a client that went away.
+    async fn run(
+        &self,
+        caller: &Caller,
+        tool: ToolName,
+        arguments: JsonObject,
+        gone: &CancellationToken,
+    ) -> CallToolResult {
+        let scope = arguments.get("scope").and_then(|scope| scope.as_str()).map(str::to_owned);
+        let ended = tokio::select! {
+            ended = contain(self.dispatch(caller, tool, arguments), self.call_timeout) => ended,
+            () = self.stop.cancelled() => {
+                Err(Error::Unavailable { part: "memser", source: anyhow::anyhow!("shutting down") })
+            }
+            () = gone.cancelled() => Err(Error::Cancelled),
         };
+        // The engine audits what it refuses; a call that was cut off never came back from it.
+        let result = ended.unwrap_or_else(|cut| {
+            self.engine.deny(caller, tool.as_str(), cut.code(), scope.as_deref());
+            Err(cut)
+        });
         result.unwrap_or_else(|error| refusal(&error, tool, caller))
     }
 
@@ -117,10 +129,10 @@ impl Handler {
     }
 }
 
-/// Whatever goes wrong in a call, a panic too, becomes an answer: rmcp never answers a call that panicked.
-async fn contain<T>(call: impl Future<Output = Result<T>>, limit: Duration) -> Result<T> {
+/// Gives a call's end, or why it did not come to one. A panic is such a reason: rmcp never answers a call that panicked.
+async fn contain<T>(call: impl Future<Output = T>, limit: Duration) -> Result<T> {
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
-        Ok(Ok(result)) => result,
+        Ok(Ok(ended)) => Ok(ended),
         Ok(Err(_panic)) => Err(Error::internal("the tool panicked")),
         Err(_elapsed) => Err(Error::Timeout { limit }),
     }
@@ -221,7 +233,8 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(format!("unknown tool; the tools are {known}"), None));
         };
         let caller = caller(&context)?;
-        Ok(self.run(caller, tool, request.arguments.unwrap_or_default()).await.into())
+        let arguments = request.arguments.unwrap_or_default();
+        Ok(self.run(caller, tool, arguments, &context.ct).await.into())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -240,9 +253,9 @@ mod tests {
 
     #[tokio::test]
     async fn panics_and_time_outs_are_answers() {
-        let panicked = contain(async { panic!("a fault") as Result<()> }, Duration::from_secs(5)).await;
+        let panicked = contain::<()>(async { panic!("a fault") }, Duration::from_secs(5)).await;
         assert_eq!(panicked.unwrap_err().code(), "internal");
-        let stopped = contain(std::future::pending::<Result<()>>(), Duration::from_millis(1)).await;
+        let stopped = contain(std::future::pending::<()>(), Duration::from_millis(1)).await;
         assert_eq!(stopped.unwrap_err().code(), "timeout");
     }
 

@@ -23,6 +23,8 @@ use crate::mcp::ToolName;
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
+/// The longest refusal in plain text that is passed on.
+const REFUSAL_MAX_BYTES: usize = 1_024;
 /// A body has to arrive within this time.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -89,7 +91,7 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
     let both = HeaderValue::from_static("application/json, text/event-stream");
     parts.headers.insert(header::ACCEPT, both);
     let id = message.get("id").cloned();
-    speak_json(next.run(Request::from_parts(parts, Body::from(body))).await, id)
+    speak_json(next.run(Request::from_parts(parts, Body::from(body))).await, id).await
 }
 
 impl Envelope {
@@ -194,15 +196,21 @@ fn reads(headers: &HeaderMap) -> Reads {
     }
 }
 
-/// Gives a refusal that rmcp wrote as plain text the shape of the protocol.
-fn speak_json(response: Response, id: Option<Value>) -> Response {
+/// Gives a refusal that rmcp wrote as plain text the shape of the protocol, in rmcp's words.
+async fn speak_json(response: Response, id: Option<Value>) -> Response {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let plain = kind.is_none_or(|kind| kind.starts_with("text/plain"));
-    match response.status() {
-        status if status.as_u16() < 400 || !plain => response,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+    let status = response.status();
+    if status.as_u16() < 400 || !plain {
+        return response;
+    }
+    let words = to_bytes(response.into_body(), REFUSAL_MAX_BYTES).await.unwrap_or_default();
+    match (status, std::str::from_utf8(&words).unwrap_or_default().trim()) {
+        // What rmcp says of every message that it cannot read; the type was right.
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, _) => {
             rpc_error(StatusCode::BAD_REQUEST, id, INVALID_REQUEST, "the message does not fit the protocol")
         }
-        status => rpc_error(status, id, INVALID_REQUEST, status.canonical_reason().unwrap_or("refused")),
+        (_, "") => rpc_error(status, id, INVALID_REQUEST, status.canonical_reason().unwrap_or("refused")),
+        (_, words) => rpc_error(status, id, INVALID_REQUEST, words),
     }
 }

@@ -1,19 +1,22 @@
-//! The transport's own answers, on the router as it is served.
+//! The transport's own answers, over a socket.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
-use axum::{Extension, Router};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use memser::auth::Auth;
 use memser::clock::Clock;
 use memser::http::{Ends, HttpSettings, router};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use tokio::net::TcpListener;
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -22,14 +25,23 @@ use crate::support::{TestApp, embedder};
 const READER: &str = "Bearer reader-token";
 const WRITER: &str = "Bearer writer-token";
 
-/// A router whose memser runs as long as the router is there.
-async fn service(change: impl FnOnce(&mut HttpSettings)) -> Router {
-    let app = TestApp::start().await;
-    service_of(&app, change).layer(Extension(Arc::new(app)))
+/// The service on a port of its own, and what sends requests to it as they are.
+struct Service {
+    address: SocketAddr,
+    http: HttpClient<HttpConnector, Body>,
+    /// Runs as long as the service is there.
+    _app: Option<TestApp>,
 }
 
-/// A router on the engine of a running memser.
-fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Router {
+/// The service of a memser of its own.
+async fn service(change: impl FnOnce(&mut HttpSettings)) -> Service {
+    let app = TestApp::start().await;
+    let service = service_of(&app, change).await;
+    Service { _app: Some(app), ..service }
+}
+
+/// A service on the engine of a running memser.
+async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Service {
     let mut auth = Auth::default();
     auth.add_token("reader", &SecretString::from("reader-token"), vec!["user:1=read".parse().unwrap()]);
     auth.add_token("writer", &SecretString::from("writer-token"), vec!["user:1=write".parse().unwrap()]);
@@ -44,7 +56,13 @@ fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Router {
         comment_every: Duration::from_millis(400),
     };
     change(&mut settings);
-    router(app.engine.clone(), Arc::new(auth), Clock::Fixed(app.clock.clone()), &settings, Ends::default())
+    let clock = Clock::Fixed(app.clock.clone());
+    let router = router(app.engine.clone(), Arc::new(auth), clock, &settings, Ends::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+    let http = HttpClient::builder(TokioExecutor::new()).build_http();
+    Service { address, http, _app: None }
 }
 
 /// An embedding endpoint that takes its time, and a memser that uses it.
@@ -81,8 +99,11 @@ fn call(tool: &str, arguments: &Value) -> Request<Body> {
     post(json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).to_string())
 }
 
-async fn send(service: &Router, request: Request<Body>) -> (StatusCode, axum::http::HeaderMap, Value) {
-    let response = service.clone().oneshot(request).await.unwrap();
+async fn send(service: &Service, mut request: Request<Body>) -> (StatusCode, HeaderMap, Value) {
+    // The address alone: `Host` stays what the request says.
+    let url = format!("http://{}{}", service.address, request.uri());
+    *request.uri_mut() = url.parse().unwrap();
+    let response = service.http.request(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
@@ -293,7 +314,7 @@ async fn bad_arguments_are_answers_that_name_the_field() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_stopped_and_answered() {
     let (_endpoint, app) = behind_a_slow_embedder(Duration::from_secs(30)).await;
-    let service = service_of(&app, |settings| settings.call_timeout = Duration::from_millis(100));
+    let service = service_of(&app, |settings| settings.call_timeout = Duration::from_millis(100)).await;
     let (_, _, body) = send(&service, call("store_memory", &json!({"content": "x"}))).await;
     assert_eq!(body["result"]["structuredContent"]["error"]["code"], "timeout", "{body}");
 }
@@ -323,7 +344,7 @@ async fn a_fault_shows_none_of_its_cause() {
     app.admin().store("user:1", "something").await;
     let mut database = app.database.connect().await;
     sqlx::raw_sql("alter table memory_term rename to hidden_table").execute(&mut database).await.unwrap();
-    let service = service_of(&app, |_| {});
+    let service = service_of(&app, |_| {}).await;
     let (_, _, body) = send(&service, call("store_memory", &json!({"content": "x y z"}))).await;
     assert_eq!(body["result"]["structuredContent"]["error"]["code"], "internal", "{body}");
     assert!(!body.to_string().contains("memory_term"), "{body}");
@@ -345,7 +366,7 @@ async fn the_limit_counts_for_each_subject() {
 #[tokio::test]
 async fn a_silent_call_becomes_a_stream_with_signs_of_life() {
     let (_endpoint, app) = behind_a_slow_embedder(Duration::from_secs(1)).await;
-    let service = service_of(&app, |settings| settings.silent_after = Duration::from_millis(200));
+    let service = service_of(&app, |settings| settings.silent_after = Duration::from_millis(200)).await;
     let arguments = json!({"query": "anything"});
     let mut request = call("recall_memory", &arguments);
     request.headers_mut().insert("accept", "application/json, text/event-stream".parse().unwrap());

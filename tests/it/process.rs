@@ -1,137 +1,14 @@
 //! The `memser` command as a person runs it: its own Postgres, its own token, signals and exit codes.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use tempfile::TempDir;
 
-use crate::support::Client;
-
-/// A first start makes a database cluster.
-const START: Duration = Duration::from_mins(2);
-const STOP: Duration = Duration::from_secs(20);
-
-/// A data folder that Postgres' user can reach.
-fn data_folder() -> TempDir {
-    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap()
-}
-
-/// The command with no variable of memser but these.
-fn memser(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memser"));
-    command.args(arguments).env_clear();
-    for name in ["PATH", "HOME", "MEMSER_PG_BIN", "MEMSER_PG_USER"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command.env("MEMSER_BIND", "127.0.0.1:0").env("EMBEDDER", "hash").envs(variables.iter().copied());
-    command
-}
-
-fn output(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    memser(arguments, variables).output().unwrap()
-}
-
-/// What a command that fails tells a person.
-fn complaint(arguments: &[&str], variables: &[(&str, &str)]) -> String {
-    let output = output(arguments, variables);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
-
-struct Running {
-    child: Child,
-    url: String,
-    printed: Option<JoinHandle<String>>,
-    logged: Option<JoinHandle<String>>,
-}
-
-impl Running {
-    fn start(data: &Path, variables: &[(&str, &str)]) -> Self {
-        let mut command = memser(&[], variables);
-        let mut child = command
-            .env("MEMSER_DATA_DIR", data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (found, url): (_, Receiver<String>) = channel();
-        let mut stderr = child.stderr.take().unwrap();
-        let logged = std::thread::spawn(move || {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).unwrap();
-            text
-        });
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let printed = std::thread::spawn(move || {
-            let mut text = String::new();
-            for line in stdout.lines() {
-                let line = line.unwrap();
-                if let Some(url) = line.strip_prefix("memser serves MCP at ") {
-                    found.send(url.to_owned()).unwrap();
-                }
-                text += &line;
-                text += "\n";
-            }
-            text
-        });
-        let Ok(url) = url.recv_timeout(START) else {
-            child.kill().unwrap();
-            panic!("memser did not start: {}", logged.join().unwrap());
-        };
-        Self { child, url, printed: Some(printed), logged: Some(logged) }
-    }
-
-    fn client(&self, token: &str) -> Client {
-        Client::new(self.url.clone(), token)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
-    }
-
-    /// Waits for the end: whether it was in order, and everything printed and logged.
-    async fn end(mut self) -> (Option<i32>, String, String) {
-        let asked = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if asked.elapsed() > STOP {
-                self.child.kill().unwrap();
-                panic!("memser did not stop");
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
-        let (printed, logged) = (self.printed.take().unwrap(), self.logged.take().unwrap());
-        tokio::task::spawn_blocking(move || (status.code(), printed.join().unwrap(), logged.join().unwrap()))
-            .await
-            .unwrap()
-    }
-}
-
-impl Drop for Running {
-    /// A test that fails leaves nothing running.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn postmaster(data: &Path) -> Pid {
-    let text = fs::read_to_string(data.join("pg/postmaster.pid")).unwrap();
-    Pid::from_raw(text.lines().next().unwrap().parse().unwrap())
-}
+use crate::support::process::{Running, complaint, data_folder, memser, output, postmaster};
 
 #[tokio::test]
 async fn memories_and_the_token_outlive_a_kill_and_neither_is_logged() {

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod database;
 pub mod embedder;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -8,11 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::bail;
 
 use super::installation::Installation;
-
-/// Older ones lack what memser's schema uses (`unique nulls not distinct`, `on delete set null (column)`).
-const OLDEST_POSTGRES: u32 = 15;
-/// The first with iterative index scans, which recall needs to not come back short.
-const OLDEST_PGVECTOR: (u32, u32) = (0, 8);
+use crate::db::schema::{OLDEST_PGVECTOR, OLDEST_POSTGRES, major_minor};
 
 /// Where distributions put the binaries: the folder that holds one folder per version, the name before and the path
 /// after the version.
@@ -204,8 +200,7 @@ fn major(version: &str) -> Option<u32> {
 /// Major and minor of `default_version = '0.8.1'` in an extension's control file.
 fn extension_version(control: &str) -> Option<(u32, u32)> {
     let line = control.lines().find(|line| line.trim_start().starts_with("default_version"))?;
-    let mut numbers = line.split_once('=')?.1.trim().trim_matches('\'').split('.');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    major_minor(line.split_once('=')?.1.trim().trim_matches('\''))
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(super) struct Server {
 impl Launch {
     /// Starts the server and waits until it lets the superuser in.
     pub(super) async fn start(&self) -> anyhow::Result<Server> {
+        self.socket.clear()?;
         let log = Log::of(&self.data.path);
         log.rotate()?;
         let from = log.len();

@@ -1,6 +1,7 @@
 //! The folder of the server's socket: short enough for the system, closed to everybody else.
 
 use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -56,15 +57,30 @@ impl SocketFolder {
             data_dir.display()
         )
     }
+
+    /// Removes the socket of a server that was killed, so that the folder is free for the next one.
+    ///
+    /// Only while no server runs on the data. Postgres itself takes any process with the pid in the socket's lock file
+    /// for that server, be it a dead one that nobody has waited for, and refuses to start.
+    pub(super) fn clear(&self) -> anyhow::Result<()> {
+        // Never recursive: the folder belongs to Postgres' user, who could have put anything there.
+        for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
+            let file = self.path.join(name);
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Drop for SocketFolder {
     fn drop(&mut self) {
         if self.is_temporary {
-            // Never recursive: the folder belongs to Postgres' user, who could have put anything there.
-            for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
-                let _ = fs::remove_file(self.path.join(name));
-            }
+            let _ = self.clear();
             let _ = fs::remove_dir(&self.path);
         }
     }

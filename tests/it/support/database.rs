@@ -32,6 +32,24 @@ impl TestDatabase {
         database
     }
 
+    /// A database of memser's role with nothing in it but pgvector, as an operator provides it.
+    pub async fn provided() -> Self {
+        let database = Self::bare(ROLE).await;
+        let mut connection = database.connect().await;
+        run(&mut connection, "create extension vector".to_owned()).await;
+        connection.close().await.unwrap();
+        database
+    }
+
+    /// A database of `owner` with nothing in it.
+    pub async fn bare(owner: &str) -> Self {
+        Self::create().await;
+        let name = format!("test_{}", Uuid::new_v4().simple());
+        let mut server = server().connect().await.unwrap();
+        run(&mut server, format!("create database {name} owner {owner}")).await;
+        Self::named(&name)
+    }
+
     fn named(name: &str) -> Self {
         let superuser = server().database(name);
         let url =
