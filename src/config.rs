@@ -25,6 +25,7 @@ use crate::model::ConflictPolicy;
 use crate::provider::local;
 use crate::provider::openai::OpenAiSettings;
 
+use source::Origin;
 pub use source::Source;
 
 /// Everything that an operator can set.
@@ -58,6 +59,8 @@ pub struct Config {
     pub working_cap: u32,
     /// What embeds texts.
     pub embedder: EmbedderSettings,
+    /// What else could embed.
+    pub alternatives: Alternatives,
     /// The most bytes of vectors that are remembered in memory.
     pub embedding_cache_bytes: u64,
     /// What the engine decides by.
@@ -94,6 +97,15 @@ pub enum EmbedderSettings {
         /// Dimensions.
         dimensions: usize,
     },
+}
+
+/// How embedders can be reached that are not the chosen one: the one before it may still be needed.
+#[derive(Clone, Debug)]
+pub struct Alternatives {
+    /// The endpoint, where one is named or has a key.
+    pub endpoint: Option<OpenAiSettings>,
+    /// The model's folder, where one is named or found.
+    pub model_dir: Option<PathBuf>,
 }
 
 /// What the engine decides by; `None` leaves it to the embedder's measured default.
@@ -166,6 +178,7 @@ impl Config {
     pub fn parse(source: &Source) -> anyhow::Result<Self> {
         let seconds = |name| source.set(name).map(Duration::from_secs);
         let minutes = |name| source.set::<u64>(name).map(|minutes| Duration::from_secs(minutes * 60));
+        let alternatives = alternatives(source)?;
         Ok(Self {
             bind: source.set("MEMSER_BIND")?,
             public_url: source.maybe("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
@@ -180,7 +193,8 @@ impl Config {
             max_connections: source.set("DATABASE_MAX_CONNECTIONS")?,
             redis_url: source.text("REDIS_URL").map(SecretString::from),
             working_cap: source.set("WORKING_MAX_PER_SCOPE")?,
-            embedder: embedder(source)?,
+            embedder: embedder(source, &alternatives)?,
+            alternatives,
             embedding_cache_bytes: source.set::<u64>("EMBEDDING_CACHE_MIB")? * 1024 * 1024,
             decisions: decisions(source)?,
             sweeps: Sweeps {
@@ -222,25 +236,39 @@ fn storage(source: &Source) -> anyhow::Result<Storage> {
     Ok(Storage::External(Box::new(options)))
 }
 
-fn embedder(source: &Source) -> anyhow::Result<EmbedderSettings> {
-    let key = source.text("OPENAI_API_KEY");
-    let dimensions = source.maybe("EMBEDDING_DIMENSIONS")?;
-    let folder = source.maybe("EMBEDDING_MODEL_DIR")?.or_else(model_folder);
-    match (source.text("EMBEDDER"), folder) {
-        (Some("openai"), _) => {}
-        (None, _) if key.is_some() => {}
-        (Some("local") | None, Some(dir)) => return Ok(EmbedderSettings::Local { dir }),
+fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {
+    match (source.text("EMBEDDER"), &alternatives.model_dir) {
+        (Some("openai"), _) => Ok(EmbedderSettings::OpenAi(endpoint(source)?)),
+        (None, _) if source.text("OPENAI_API_KEY").is_some() => {
+            Ok(EmbedderSettings::OpenAi(endpoint(source)?))
+        }
+        (Some("local") | None, Some(dir)) => Ok(EmbedderSettings::Local { dir: dir.clone() }),
         (Some("local"), None) => bail!(
             "EMBEDDER=local: there is no model in {MODEL_FOLDER}; set EMBEDDING_MODEL_DIR, or get one with: make model"
         ),
-        _ => return Ok(EmbedderSettings::Hash { dimensions: dimensions.unwrap_or(HASH_DIMENSIONS) }),
+        _ => Ok(EmbedderSettings::Hash {
+            dimensions: source.maybe("EMBEDDING_DIMENSIONS")?.unwrap_or(HASH_DIMENSIONS),
+        }),
     }
+}
+
+fn alternatives(source: &Source) -> anyhow::Result<Alternatives> {
+    // The default of the URL is no leave to send texts there.
+    let is_named =
+        ["OPENAI_API_KEY", "EMBEDDING_URL"].iter().any(|name| source.origin(name) != Origin::Default);
+    Ok(Alternatives {
+        endpoint: is_named.then(|| endpoint(source)).transpose()?,
+        model_dir: source.maybe("EMBEDDING_MODEL_DIR")?.or_else(model_folder),
+    })
+}
+
+fn endpoint(source: &Source) -> anyhow::Result<OpenAiSettings> {
     let (url, model): (String, String) = (source.set("EMBEDDING_URL")?, source.set("EMBEDDING_MODEL")?);
     let mut settings = OpenAiSettings::new(url, model);
-    settings.dimensions = dimensions;
+    settings.dimensions = source.maybe("EMBEDDING_DIMENSIONS")?;
     settings.max_text_bytes = source.set("EMBEDDING_MAX_TEXT_BYTES")?;
-    settings.key = key.map(SecretString::from);
-    Ok(EmbedderSettings::OpenAi(settings))
+    settings.key = source.text("OPENAI_API_KEY").map(SecretString::from);
+    Ok(settings)
 }
 
 fn decisions(source: &Source) -> anyhow::Result<Decisions> {

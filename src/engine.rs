@@ -10,7 +10,8 @@ pub mod guard;
 mod journal;
 pub mod judge;
 mod list;
-mod maintain;
+pub mod maintain;
+pub mod models;
 mod recall;
 pub mod score;
 mod statement;
@@ -30,16 +31,14 @@ use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::db::audit::AuditRow;
 use crate::db::memory::StoredMemory;
-use crate::db::space::Space;
 use crate::db::{self, Db, ScopeId};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
-use crate::provider::embed::{EmbedError, Embedder};
 use crate::working::Working;
 
 use journal::Journal;
-use judge::{ConflictRule, Thresholds};
-use score::Weights;
+use judge::ConflictRule;
+use models::Models;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,18 +48,12 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The longest content, in bytes.
     pub max_content_bytes: usize,
-    /// When two memories may say or contradict the same; the embedder's own where the operator sets none.
-    pub thresholds: Thresholds,
     /// Whether similarity alone makes a conflict.
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
-    /// What counts how much in recall.
-    pub weights: Weights,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
-    /// How alike memories of one cluster are.
-    pub cluster_similarity: f32,
 }
 
 /// What `/readyz` tells.
@@ -78,8 +71,7 @@ pub struct Readiness {
 #[derive(Debug)]
 pub struct Engine {
     db: Db,
-    space: Space,
-    embedder: Embedder,
+    models: Models,
     working: Working,
     clock: Clock,
     settings: Settings,
@@ -118,42 +110,23 @@ impl Call {
 
 impl Engine {
     /// Puts the parts together; starts the task that writes audit rows of reads and access counts.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn start(
-        db: Db,
-        embedder: Embedder,
-        working: Working,
-        clock: Clock,
-        settings: Settings,
-    ) -> Result<Self> {
-        let dimensions = i32::try_from(embedder.dimensions())
-            .map_err(|_| Error::internal("the embedder's dimensions do not fit a space"))?;
-        let space =
-            db::space::open(&db, embedder.provider(), embedder.model(), dimensions, clock.now()).await?;
-        Ok(Self {
+    #[must_use]
+    pub fn start(db: Db, models: Models, working: Working, clock: Clock, settings: Settings) -> Self {
+        Self {
             journal: Journal::start(db.clone()),
             db,
-            space,
-            embedder,
+            models,
             working,
             clock,
             settings,
             scope_ids: Cache::new(100_000),
             locks: Mutex::default(),
-        })
+        }
     }
 
     /// Writes what waits to be written: audit rows of reads and access counts.
     pub async fn flush(&self) {
         self.journal.flush().await;
-    }
-
-    /// The space that this server writes and reads.
-    #[must_use]
-    pub const fn space(&self) -> Space {
-        self.space
     }
 
     /// Which parts answer.
@@ -166,7 +139,7 @@ impl Engine {
         Readiness {
             postgres: postgres.unwrap_or(false),
             working: working.unwrap_or(false),
-            embedder: self.embedder.is_up(),
+            embedder: self.models.current().embedder.is_up(),
         }
     }
 
@@ -253,16 +226,6 @@ impl Engine {
             })
         };
         lock.lock_owned().await
-    }
-
-    /// The vector of a text. Every caller has an answer without one.
-    async fn embed(&self, text: &str) -> std::result::Result<Vec<f32>, EmbedError> {
-        self.embedder.embed(text).await.inspect_err(|error| {
-            // That it is left alone was told when that began.
-            if *error != EmbedError::LeftAlone {
-                tracing::warn!(error = %error, "the embedder failed; going on without a vector");
-            }
-        })
     }
 }
 

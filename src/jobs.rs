@@ -16,7 +16,10 @@ use crate::clock::Clock;
 use crate::config::Sweeps;
 use crate::db::Db;
 use crate::db::lock::{SweepLock, record_run};
+use crate::db::space::{build_index, drop_retired_indexes};
 use crate::engine::Engine;
+use crate::engine::maintain::Pass;
+use crate::engine::models::Model;
 use crate::error::Result;
 
 /// How often pending memories are embedded: the longest that one stays unfound by meaning after its embedder is back.
@@ -166,8 +169,10 @@ impl Jobs {
 
     /// Chunk by chunk, until there is nothing left to do.
     async fn work(&self, sweep: Sweep, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        if sweep == Sweep::Consolidate {
-            return self.consolidate(lock, done).await;
+        match sweep {
+            Sweep::Consolidate => return self.consolidate(lock, done).await,
+            Sweep::Embed => return self.embed(lock, done).await,
+            Sweep::Decay | Sweep::Prune => {}
         }
         loop {
             if self.shutdown.is_cancelled() || !lock.is_held().await {
@@ -177,13 +182,63 @@ impl Jobs {
                 Sweep::Decay => {
                     self.engine.decay_chunk(self.sweeps.decay_after_days, self.sweeps.decay_interval).await?
                 }
-                Sweep::Embed => self.engine.embed_chunk().await?,
-                Sweep::Prune | Sweep::Consolidate => self.engine.prune_chunk().await?,
+                _ => self.engine.prune_chunk().await?,
             };
             if changed == 0 {
                 return Ok(Ran::Done);
             }
             *done += changed;
+        }
+    }
+
+    /// Fills the spaces that this memser has the models of; one whose embedder is down does not keep the other from being
+    /// filled. A building space that is full gets its index and is used from then on.
+    async fn embed(&self, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
+        let mut ran = Ran::Done;
+        for model in self.engine.models_to_fill().await? {
+            match self.complete(&model, lock, done).await {
+                Ok(Ran::Stopped) => return Ok(Ran::Stopped),
+                Ok(_) => {}
+                Err(error) => {
+                    ran = Ran::Failed;
+                    let (provider, name) = (model.embedder.provider(), model.embedder.model());
+                    tracing::warn!(provider, model = name, error = %error, "memories still wait for their vectors");
+                }
+            }
+        }
+        Ok(ran)
+    }
+
+    async fn complete(&self, model: &Model, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
+        if self.fill(model, lock, done).await? == Ran::Stopped {
+            return Ok(Ran::Stopped);
+        }
+        let built = tokio::select! {
+            built = build_index(lock.connection(), model.space) => built?,
+            () = self.shutdown.cancelled() => return Ok(Ran::Stopped),
+        };
+        // What was stored while the index was made.
+        if built && self.fill(model, lock, done).await? == Ran::Stopped {
+            return Ok(Ran::Stopped);
+        }
+        if self.engine.take_into_use(model).await? {
+            drop_retired_indexes(lock.connection()).await?;
+            // What was stored in the moment before.
+            return self.fill(model, lock, done).await;
+        }
+        Ok(Ran::Done)
+    }
+
+    async fn fill(&self, model: &Model, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
+        let mut pass = Pass::default();
+        loop {
+            if self.shutdown.is_cancelled() || !lock.is_held().await {
+                return Ok(Ran::Stopped);
+            }
+            match self.engine.fill_chunk(model, &mut pass).await? {
+                Some(filled) => *done += filled,
+                None => return Ok(Ran::Done),
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! memser: durable, scoped memory for any MCP agent.
 //!
 //! # Layout
-//! Dependencies point one way: `main -> app -> {http, mcp, jobs} -> engine -> {db, working, provider} -> {text, api,
+//! Dependencies point one way: `main -> {app, doctor} -> {http, mcp, jobs} -> engine -> {db, working, provider} -> {text, api,
 //! model, error, clock}`. Transport parses, the engine decides, `db` speaks SQL; `tests/it/layout.rs` holds the
 //! modules to it.
 
@@ -12,6 +12,7 @@ pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod db;
+pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod http;

@@ -12,6 +12,7 @@ use memser::clock::Clock;
 use memser::config::{Config, Source, Storage, reference};
 use memser::db::embedded::Embedded;
 use memser::db::schema::bring_up_to_date;
+use memser::doctor::{self, Health};
 use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,6 +36,8 @@ enum Command {
     Migrate,
     /// Show the configuration in force and who set it, with secrets hidden; fails where it is wrong.
     Config(ConfigArgs),
+    /// Look at everything that memser depends on and say what is not well; fails where memser cannot work.
+    Doctor,
     /// Exit with 0 when the memser at the listen address is ready: for a container's health check.
     Healthcheck,
 }
@@ -103,6 +106,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             app.run_until(stop).await
         }
         Command::Migrate => migrate(config).await,
+        Command::Doctor => examine(&config).await,
         Command::Healthcheck => healthcheck(&config).await,
     }
 }
@@ -136,6 +140,15 @@ async fn migrate(config: Config) -> anyhow::Result<()> {
     migrated.context(name)
 }
 
+async fn examine(config: &Config) -> anyhow::Result<()> {
+    let findings = doctor::examine(config).await;
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    print(&(lines.join("\n") + "\n"))?;
+    let failures = findings.iter().filter(|finding| finding.health == Health::Failure).count();
+    anyhow::ensure!(failures == 0, "{failures} of {} findings are failures", findings.len());
+    Ok(())
+}
+
 async fn healthcheck(config: &Config) -> anyhow::Result<()> {
     // An address that means "all of them" is reached over loopback.
     let mut address = config.bind;
@@ -146,7 +159,9 @@ async fn healthcheck(config: &Config) -> anyhow::Result<()> {
             std::net::Ipv6Addr::LOCALHOST.into()
         });
     }
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(4)).no_proxy().build()?;
+    // Plain HTTP to this machine: no proxy, and no certificate authorities, which an image need not have.
+    let client =
+        reqwest::Client::builder().timeout(Duration::from_secs(4)).no_proxy().tls_certs_only([]).build()?;
     let answer =
         client.get(format!("http://{address}/readyz")).send().await.context("memser does not answer")?;
     anyhow::ensure!(answer.status().is_success(), "memser is not ready: {}", answer.status());

@@ -119,6 +119,25 @@ impl Embedded {
         Ok(Self { socket, stop, supervisor })
     }
 
+    /// How to reach memser's database in a server that another memser runs on the data folder; none where none runs.
+    ///
+    /// # Errors
+    ///
+    /// The data folder cannot be read.
+    pub fn running(settings: &EmbeddedSettings) -> anyhow::Result<Option<PgConnectOptions>> {
+        let file = settings.resolve_data_dir()?.join("pg/postmaster.pid");
+        match fs::read_to_string(&file) {
+            // The fifth line is the socket's folder, empty while the server starts.
+            Ok(text) => Ok(text
+                .lines()
+                .nth(4)
+                .filter(|folder| !folder.is_empty())
+                .map(|folder| connect_options(Path::new(folder), ROLE, DATABASE))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
+    }
+
     /// How to reach memser's database, over the socket, as a role without special rights that owns it.
     #[must_use]
     pub fn connect_options(&self) -> PgConnectOptions {

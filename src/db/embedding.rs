@@ -18,18 +18,27 @@ pub struct Pending {
     pub content: String,
 }
 
-/// Memories without a vector in the space, oldest first.
+/// The next memories without a vector in the space, in the order of scope and id, after the place `after`.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
-pub async fn pending(db: &Db, space: Space, limit: i64) -> Result<Vec<Pending>> {
+pub async fn pending(
+    db: &Db,
+    space: Space,
+    after: Option<(ScopeId, Uuid)>,
+    limit: i64,
+) -> Result<Vec<Pending>> {
+    let (scope, id) = after.unwrap_or((ScopeId(0), Uuid::nil()));
     let mut tx = Tx::all_scopes(db).await?;
     let rows = sqlx::query!(
         "select m.scope_id, m.id, m.content from memories m
-          where not exists (select from memory_embedding e
+          where (m.scope_id, m.id) > ($2, $3)
+            and not exists (select from memory_embedding e
                              where e.scope_id = m.scope_id and e.memory_id = m.id and e.space_id = $1)
-          order by m.id limit $2",
+          order by m.scope_id, m.id limit $4",
         space.id,
+        scope.0,
+        id,
         limit
     )
     .fetch_all(tx.conn())
@@ -44,33 +53,43 @@ pub async fn pending(db: &Db, space: Space, limit: i64) -> Result<Vec<Pending>> 
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn is_pending(tx: &mut Tx, space: Space, scope: ScopeId, id: Uuid) -> Result<bool> {
+pub async fn is_pending(tx: &mut Tx, space_id: i32, scope: ScopeId, id: Uuid) -> Result<bool> {
     let ready = sqlx::query_scalar!(
         r#"select exists (select from memory_embedding
                            where scope_id = $1 and memory_id = $2 and space_id = $3) as "ready!""#,
         scope.0,
         id,
-        space.id
+        space_id
     )
     .fetch_one(tx.conn())
     .await?;
     Ok(!ready)
 }
 
-/// Adds the vector of a memory, unless it was forgotten or embedded meanwhile.
+/// Adds vectors of memories, save of those that were forgotten or embedded meanwhile.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
-pub async fn fill(db: &Db, space: Space, scope: ScopeId, id: Uuid, vector: &[f32]) -> Result<()> {
-    let mut tx = Tx::for_scope(db, scope).await?;
+pub async fn fill(db: &Db, space: Space, vectors: Vec<(ScopeId, Uuid, Vec<f32>)>) -> Result<()> {
+    let (mut scopes, mut ids, mut embeddings) = (Vec::new(), Vec::new(), Vec::new());
+    for (scope, id, vector) in vectors {
+        scopes.push(scope.0);
+        ids.push(id);
+        embeddings.push(Vector::from(vector));
+    }
+    let mut tx = Tx::all_scopes(db).await?;
     sqlx::query!(
         "insert into memory_embedding (scope_id, memory_id, space_id, embedding)
-         select scope_id, id, $3, $4 from memories where scope_id = $1 and id = $2 for key share
+         select m.scope_id, m.id, $1, made.embedding
+           from unnest($2::bigint[], $3::uuid[], $4::vector[]) as made (scope_id, id, embedding)
+           join memories m on m.scope_id = made.scope_id and m.id = made.id
+          order by m.scope_id, m.id
+            for key share of m
              on conflict do nothing",
-        scope.0,
-        id,
         space.id,
-        Vector::from(vector.to_vec()) as _
+        &scopes,
+        &ids,
+        &embeddings as _
     )
     .execute(tx.conn())
     .await?;

@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::space::Space;
 use super::{ScopeId, Tx};
 use crate::api::ListStatus;
 use crate::error::Result;
@@ -36,7 +35,7 @@ pub struct Page {
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn page(tx: &mut Tx, scope: ScopeId, space: Space, page: &Page) -> Result<Vec<Uuid>> {
+pub async fn page(tx: &mut Tx, scope: ScopeId, space_id: i32, page: &Page) -> Result<Vec<Uuid>> {
     let (status, after) = (page.status, page.after.unzip());
     let ids = sqlx::query_scalar!(
         "select m.id from memories m
@@ -66,7 +65,7 @@ pub async fn page(tx: &mut Tx, scope: ScopeId, space: Space, page: &Page) -> Res
         page.any_tag,
         page.source,
         status_name(status, page.id.is_some()),
-        space.id,
+        space_id,
         after.0,
         after.1,
         page.ascending,

@@ -33,6 +33,11 @@ impl SweepLock {
         self.connection.ping().await.is_ok()
     }
 
+    /// The lock's own connection, for statements that run in no transaction and only under the lock.
+    pub const fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
     /// Frees the lock.
     pub async fn free(self) {
         // The server frees it with the connection, however the goodbye went.

@@ -50,19 +50,21 @@ pub struct ScopeSize {
     pub average_tokens: f64,
 }
 
-/// The scope's size as its counters have it.
+/// The scope's size as its counters have it, and the embedding space that is active.
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn size(tx: &mut Tx, scope: ScopeId) -> Result<ScopeSize> {
+pub async fn size(tx: &mut Tx, scope: ScopeId) -> Result<(ScopeSize, i32)> {
     let row = sqlx::query!(
-        r#"select memories, tokens::float8 / greatest(memories, 1) as "average_tokens!"
+        r#"select memories, tokens::float8 / greatest(memories, 1) as "average_tokens!",
+                  (select space_id from embedding_spaces where state = 'active') as "active!"
              from scopes where scope_id = $1"#,
         scope.0
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(ScopeSize { memories: row.memories, average_tokens: row.average_tokens.max(1.0) })
+    let size = ScopeSize { memories: row.memories, average_tokens: row.average_tokens.max(1.0) };
+    Ok((size, row.active))
 }
 
 /// The best `limit` memories by words: BM25 over the OR of the terms.

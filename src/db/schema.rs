@@ -36,11 +36,56 @@ const ATTEMPTS: usize = 1_500;
 /// role lacks a right, the schema is newer than this memser, a migration fails.
 pub async fn bring_up_to_date(options: &PgConnectOptions) -> anyhow::Result<()> {
     let mut connection = connect(options).await?;
-    check(&mut connection).await?;
+    ask(&mut connection).await?.judge()?;
     wait_for_lock(&mut connection).await?;
     add_pgvector(&mut connection).await?;
     MIGRATOR.run(&mut connection).await.map_err(explain)?;
     Ok(connection.close().await?)
+}
+
+/// What a database is like, for a person who looks after it.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// Such as `18.6`.
+    pub postgres: String,
+    /// Such as `0.8.6`; none where the database has none.
+    pub pgvector: Option<String>,
+    /// The last migration that was applied; none before the first.
+    pub migration: Option<i64>,
+    /// Why memser cannot work with it, with the way out.
+    pub objection: Option<String>,
+}
+
+/// Looks at a database and changes nothing.
+///
+/// # Errors
+/// When it cannot be reached or does not let memser in.
+pub async fn inspect(options: &PgConnectOptions) -> anyhow::Result<Inspection> {
+    let mut connection = connect(options).await?;
+    let server = ask(&mut connection).await?;
+    let is_made = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null")
+        .fetch_one(&mut connection)
+        .await?;
+    let migration = if is_made == Some(true) {
+        sqlx::query_scalar("select max(version) from _sqlx_migrations where success")
+            .fetch_one(&mut connection)
+            .await?
+    } else {
+        None
+    };
+    connection.close().await?;
+    Ok(Inspection {
+        postgres: format!("{}.{}", server.version / 10_000, server.version % 10_000),
+        objection: server.judge().err().map(|error| error.to_string()),
+        pgvector: server.pgvector,
+        migration,
+    })
+}
+
+/// The last migration that this memser knows.
+#[must_use]
+pub fn last_migration() -> i64 {
+    MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or_default()
 }
 
 /// Connects; a server that says that it is starting is waited for.
@@ -83,8 +128,8 @@ struct Server {
     available: Option<String>,
 }
 
-async fn check(connection: &mut PgConnection) -> anyhow::Result<()> {
-    let server = sqlx::query_as!(
+async fn ask(connection: &mut PgConnection) -> anyhow::Result<Server> {
+    Ok(sqlx::query_as!(
         Server,
         r#"select current_setting('server_version_num')::int as "version!",
                   current_setting('server_encoding') as "encoding!",
@@ -93,8 +138,7 @@ async fn check(connection: &mut PgConnection) -> anyhow::Result<()> {
                   (select default_version from pg_available_extensions where name = 'vector') as available"#
     )
     .fetch_one(connection)
-    .await?;
-    server.judge()
+    .await?)
 }
 
 impl Server {
@@ -151,7 +195,7 @@ async fn add_pgvector(connection: &mut PgConnection) -> anyhow::Result<()> {
 fn explain(error: MigrateError) -> anyhow::Error {
     match error {
         MigrateError::VersionMissing(version) => {
-            let known = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or_default();
+            let known = last_migration();
             anyhow::anyhow!(
                 "the database's schema (migration {version}) is newer than this memser, which knows migration {known} \
                  as the last: start a memser that is as new"

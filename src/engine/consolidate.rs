@@ -5,6 +5,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::cluster::{Item, cluster, neighbours};
+use super::models::Model;
 use super::{Call, Engine};
 use crate::api::{ClusterView, ConsolidateAnswer, ConsolidateArgs, SkippedCluster};
 use crate::auth::Caller;
@@ -66,10 +67,11 @@ impl Engine {
         let Some(scope) = self.scope_id(&call.scope).await? else {
             return Ok(answer);
         };
+        let model = self.models.current().clone();
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let episodes = episodes(&mut tx, scope, self.space, BATCH).await?;
+        let episodes = episodes(&mut tx, scope, model.space, BATCH).await?;
         tx.commit().await?;
-        for members in clusters_of(&episodes, self.settings.cluster_similarity) {
+        for members in clusters_of(&episodes, model.tuning.cluster_similarity) {
             let members: Vec<&Episode> =
                 members.into_iter().filter_map(|index| episodes.get(index)).collect();
             let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
@@ -78,7 +80,7 @@ impl Engine {
                 answer.clusters.push(ClusterView { members: ids, summary, id: None });
                 continue;
             }
-            match self.derive(call, scope, &members, &summary).await? {
+            match self.derive(call, scope, &model, &members, &summary).await? {
                 Some(id) => {
                     answer.created.push(id);
                     answer.superseded.extend(&ids);
@@ -90,7 +92,7 @@ impl Engine {
                 }),
             }
         }
-        if !self.embedder.is_up() {
+        if !model.embedder.is_up() {
             answer.degraded.push("embedder".to_owned());
         }
         let detail = json!({
@@ -109,10 +111,11 @@ impl Engine {
         &self,
         call: &Call,
         scope: ScopeId,
+        model: &Model,
         members: &[&Episode],
         summary: &str,
     ) -> Result<Option<Uuid>> {
-        let vector = self.embed(summary).await.ok();
+        let vector = model.embed(summary).await;
         let fact = fact_of(self.clock.new_id(), members, summary, self.clock.now());
         let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
         let _turn = self.wait_for(&call.scope).await;
@@ -130,7 +133,7 @@ impl Engine {
             memory: &fact,
             content_hash,
             analysis: &text::analyse(summary),
-            embedding: vector.as_deref().map(|vector| (self.space.id, vector)),
+            embedding: vector.as_deref().map(|vector| (model.space.id, vector)),
         };
         memory::insert(&mut tx, scope, &new).await?;
         add_origins(&mut tx, scope, fact.id, &ids).await?;

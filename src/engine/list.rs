@@ -93,7 +93,7 @@ impl Engine {
     /// One memory more than the page holds, to know whether there is a next one.
     async fn list_durable(&self, scope: ScopeId, listing: &Listing) -> Result<Vec<MemoryView>> {
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let ids = page(&mut tx, scope, self.space, &listing.page).await?;
+        let ids = page(&mut tx, scope, self.models.active(), &listing.page).await?;
         let mut stored = fetch(&mut tx, scope, &ids).await?;
         tx.commit().await?;
         stored.sort_unstable_by_key(|stored| (stored.memory.created_at, stored.memory.id));

@@ -6,13 +6,14 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::score::{Bm25, Candidate, Posting, Scored, collapse_near_identical, idf, rank};
+use super::models::Model;
+use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, rank};
 use super::{Call, Engine, view, view_of};
 use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
 use crate::auth::Caller;
 use crate::db::memory::{StoredMemory, fetch};
 use crate::db::recall::{Filter, Hit, ScopeSize, by_meaning, by_words, frequencies, size};
-use crate::db::{self, ScopeId, Tx};
+use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
 use crate::text;
@@ -104,14 +105,6 @@ impl Engine {
         let Some(scope) = self.scope_id(&call.scope).await? else {
             return Ok(RecallAnswer { memories: Vec::new(), degraded, left_out: None });
         };
-        let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
-        let vector = if durable { self.embed(&question.query).await.ok() } else { None };
-        if durable && vector.is_none() {
-            degraded.push("embedder".to_owned());
-        }
-        if durable && db::space::is_building(&self.db, self.space).await? {
-            degraded.push("embeddings".to_owned());
-        }
         let working = if question.wants(Tier::Working) {
             self.working.list(scope, call.at).await.unwrap_or_else(|error| {
                 tracing::warn!(error = %error, "the working tier failed; recalling without it");
@@ -121,34 +114,54 @@ impl Engine {
         } else {
             Vec::new()
         };
-        let pool = self.gather(scope, question, vector.as_deref(), working).await?;
-        let ranked = self.rank(&pool, call.at);
+        let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
+        let (model, pool) = loop {
+            let model = self.models.current().clone();
+            let vector = if durable { model.embed(&question.query).await } else { None };
+            // None where the model changed meanwhile: then the question needs a vector of the new one.
+            if let Some(pool) = self.gather(scope, question, &model, vector.as_deref(), &working).await? {
+                if durable && vector.is_none() {
+                    degraded.push("embedder".to_owned());
+                }
+                break (model, pool);
+            }
+        };
+        if durable && !self.models.is_whole() {
+            degraded.push("embeddings".to_owned());
+        }
+        let ranked = self.rank(&pool, &model.tuning.weights, call.at);
         let answer = choose(question, pool, &ranked, degraded);
         let recalled = answer.memories.iter().filter(|hit| hit.memory.tier != Tier::Working);
         self.journal.recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
         Ok(answer)
     }
 
-    /// Collects the candidates of every arm, their neighbours, and the facts that originals speak for.
+    /// Collects the candidates of every arm, their neighbours, and the facts that originals speak for. `None` where the
+    /// vector is not of the space that turns out to be the one to look in.
     async fn gather(
         &self,
         scope: ScopeId,
         question: &Question,
+        model: &Model,
         vector: Option<&[f32]>,
-        working: Vec<Memory>,
-    ) -> Result<Pool> {
+        working: &[Memory],
+    ) -> Result<Option<Pool>> {
         let terms = text::query_terms(&question.query);
         let limit = POOL.max(i64::try_from(question.k).unwrap_or(POOL));
         let mut pool = Pool::default();
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let size = size(&mut tx, scope).await?;
+        let (size, active) = size(&mut tx, scope).await?;
+        self.models.note_active(active);
+        if vector.is_some() && self.models.current().space != model.space {
+            return Ok(None);
+        }
         if question.wants(Tier::Episodic) || question.wants(Tier::Semantic) {
             let Bm25 { k1, b } = Bm25::default();
             let constants = (f64::from(k1), f64::from(b));
             let words = by_words(&mut tx, scope, &terms, size, constants, &question.filter, limit).await?;
             let meaning = match vector {
                 Some(vector) => {
-                    by_meaning(&mut tx, scope, self.space, vector, size, &question.filter, limit).await?
+                    by_meaning(&mut tx, scope, model.space, vector, size, &question.filter, limit).await?
                 }
                 None => Vec::new(),
             };
@@ -176,10 +189,10 @@ impl Engine {
         tx.commit().await?;
         pool.durable.retain(|_, stored| question.admits(&stored.memory));
         pool.working.retain(|_, memory| question.admits(memory));
-        Ok(pool)
+        Ok(Some(pool))
     }
 
-    fn rank(&self, pool: &Pool, now: DateTime<Utc>) -> Vec<Scored> {
+    fn rank(&self, pool: &Pool, weights: &Weights, now: DateTime<Utc>) -> Vec<Scored> {
         let age_days = |at: DateTime<Utc>| (now - at).as_seconds_f64().max(0.0) / 86_400.0;
         let durable = pool.durable.values().map(|stored| {
             let signals = pool.signals.get(&stored.memory.id).copied().unwrap_or_default();
@@ -208,7 +221,7 @@ impl Engine {
             }
         });
         let candidates: Vec<Candidate> = durable.chain(working).collect();
-        rank(&candidates, &self.settings.weights, self.settings.recency_half_life_days)
+        rank(&candidates, weights, self.settings.recency_half_life_days)
     }
 }
 
@@ -279,7 +292,7 @@ fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question: &Question
 /// Working memories have no postings: their words are weighed by the frequencies of the scope's durable memories.
 fn score_working(
     pool: &mut Pool,
-    working: Vec<Memory>,
+    working: &[Memory],
     terms: &[String],
     known: &[(String, i64)],
     size: ScopeSize,
@@ -298,7 +311,7 @@ fn score_working(
         let score = Bm25::default().score(postings, analysis.tokens, average);
         if score > 0.0 {
             pool.signals.entry(memory.id).or_default().lexical = Some(score);
-            pool.working.insert(memory.id, memory);
+            pool.working.insert(memory.id, memory.clone());
         }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::judge::{Verdict, judge};
+use super::models::Model;
 use super::statement::Statement;
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
@@ -27,6 +28,13 @@ const CONFIDENCE_RISE: f32 = 0.25;
 const JUDGED: i64 = 5;
 /// How long an idempotency key gives the first answer again.
 const IDEMPOTENCY_HOURS: i64 = 24;
+
+/// A text's vector with the model that made it.
+#[derive(Clone, Copy)]
+struct Embedding<'a> {
+    model: &'a Model,
+    vector: &'a [f32],
+}
 
 /// What the judge made of a new memory.
 #[derive(Default)]
@@ -96,7 +104,9 @@ impl Engine {
     }
 
     async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
-        let vector = self.embed(&statement.content).await.ok();
+        let model = self.models.current().clone();
+        let vector = model.embed(&statement.content).await;
+        let embedding = vector.as_deref().map(|vector| Embedding { model: &model, vector });
         let _turn = self.wait_for(&call.scope).await;
         let (mut tx, scope) = self.open_for_store(call).await?;
         tx.lock_scope(scope).await?;
@@ -107,10 +117,10 @@ impl Engine {
             Some(id) => Some(replaceable(&mut tx, scope, id).await?),
             None => None,
         };
-        let judgement = self.judge_statement(&mut tx, scope, &statement, vector.as_deref()).await?;
+        let judgement = self.judge_statement(&mut tx, scope, &statement, embedding).await?;
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => self.insert_statement(&mut tx, scope, call, &statement, vector.as_deref()).await?,
+            None => self.insert_statement(&mut tx, scope, call, &statement, embedding).await?,
         };
         let source_of_truth = answer.id;
         let mut superseded: Vec<Likeness> = Vec::new();
@@ -151,6 +161,10 @@ impl Engine {
         if vector.is_none() {
             answer.degraded.push("embedder".to_owned());
         }
+        if !self.models.is_whole() {
+            answer.degraded.push("embeddings".to_owned());
+            answer.embedding = EmbeddingState::Pending;
+        }
         finish(&mut tx, scope, call, &statement, &answer).await?;
         tx.commit().await?;
         self.scope_ids.insert(call.scope.clone(), scope).await;
@@ -170,18 +184,20 @@ impl Engine {
         tx: &mut Tx,
         scope: ScopeId,
         statement: &Statement,
-        vector: Option<&[f32]>,
+        embedding: Option<Embedding<'_>>,
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
             let duplicate_of = Some(Likeness { id, similarity: 1.0 });
             return Ok(Judgement { duplicate_of, ..Judgement::default() });
         }
-        let Some(vector) = vector else {
+        let Some(Embedding { model, vector }) = embedding else {
             return Ok(Judgement::default());
         };
-        let size = size(tx, scope).await?;
-        let hits = by_meaning(tx, scope, self.space, vector, size, &Filter::default(), JUDGED).await?;
-        let least = self.settings.thresholds.duplicate.min(self.settings.thresholds.conflict);
+        let (size, active) = size(tx, scope).await?;
+        self.models.note_active(active);
+        let hits = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
+        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
+        let least = thresholds.duplicate.min(thresholds.conflict);
         let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
         if near.is_empty() {
             return Ok(Judgement::default());
@@ -193,7 +209,6 @@ impl Engine {
             let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else {
                 continue;
             };
-            let (rule, thresholds) = (self.settings.conflict_rule, self.settings.thresholds);
             let likeness = Likeness { id: hit.id, similarity: hit.score };
             match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
@@ -216,7 +231,7 @@ impl Engine {
         scope: ScopeId,
         call: &Call,
         statement: &Statement,
-        vector: Option<&[f32]>,
+        embedding: Option<Embedding<'_>>,
     ) -> Result<StoreAnswer> {
         let memory = Memory {
             id: self.clock.new_id(),
@@ -241,7 +256,7 @@ impl Engine {
             memory: &memory,
             content_hash: statement.content_hash,
             analysis: &analysis,
-            embedding: vector.map(|vector| (self.space.id, vector)),
+            embedding: embedding.map(|made| (made.model.space.id, made.vector)),
         };
         memory::insert(tx, scope, &new).await?;
         Ok(StoreAnswer {
@@ -253,7 +268,7 @@ impl Engine {
             conflicts_with: Vec::new(),
             support: memory.support,
             confidence: memory.confidence,
-            embedding: if vector.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
+            embedding: if embedding.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
             expires_at: None,
             degraded: Vec::new(),
         })
@@ -270,7 +285,7 @@ impl Engine {
         let source = statement.source.as_deref();
         let (support, confidence) = memory::support(tx, scope, known.id, source, CONFIDENCE_RISE).await?;
         let stored = fetch_one(tx, scope, known.id).await?;
-        let pending = db::embedding::is_pending(tx, self.space, scope, known.id).await?;
+        let pending = db::embedding::is_pending(tx, self.models.active(), scope, known.id).await?;
         Ok(StoreAnswer {
             outcome: StoreOutcome::Duplicate,
             id: known.id,

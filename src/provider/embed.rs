@@ -16,7 +16,7 @@ use crate::error::Error;
 
 /// How often a text may fail alone, while another succeeds right after it, before it counts as refused.
 const STRIKES_MAX: u32 = 3;
-/// The texts of which failures are counted, and for how long after the last one.
+/// The texts of which failures are counted, and for how long after the last one. A refused text is then tried again.
 const STRIKES_TEXTS: u64 = 10_000;
 const STRIKES_KEPT: Duration = Duration::from_hours(24);
 
@@ -193,7 +193,7 @@ impl Embedder {
     ///
     /// A text that fails keeps no other from its vector: the texts are halved until it is alone. Whether the fault is the
     /// text's shows another text, which is sent right after it. Then the answer is [`EmbedError::Refused`], at once where
-    /// the endpoint says that it wants no such text, else the third time.
+    /// the endpoint says that it wants no such text, else the third time; and for a day it is not asked for again.
     pub async fn embed_each(&self, texts: &[String]) -> Vec<Result<Vec<f32>, EmbedError>> {
         let sent: Vec<String> = texts.iter().map(|text| as_sent(text)).collect();
         let keys: Vec<Key> = sent.iter().map(|text| key(text)).collect();
@@ -203,9 +203,12 @@ impl Embedder {
             if answers.contains_key(key) || wanted.iter().any(|(known, _)| known == key) {
                 continue;
             }
-            match self.known_vector(key).await {
-                Some(vector) => drop(answers.insert(*key, Ok(vector))),
-                None => wanted.push((*key, text)),
+            if let Some(vector) = self.known_vector(key).await {
+                answers.insert(*key, Ok(vector));
+            } else if self.strikes.get(key).await >= Some(STRIKES_MAX) {
+                answers.insert(*key, Err(EmbedError::Refused));
+            } else {
+                wanted.push((*key, text));
             }
         }
         let stopped = self.embed_wanted(&wanted, &mut answers).await.err();
@@ -248,9 +251,14 @@ impl Embedder {
 
     /// What to make of a text that failed alone.
     async fn blame(&self, key: Key, error: EmbedError) -> EmbedError {
-        let strikes = self.strikes.get(&key).await.unwrap_or(0) + 1;
+        let before = self.strikes.get(&key).await.unwrap_or(0);
+        let strikes = if error.is_refusal() { STRIKES_MAX } else { before + 1 };
         self.strikes.insert(key, strikes).await;
-        if error.is_refusal() || strikes >= STRIKES_MAX { EmbedError::Refused } else { error }
+        if strikes < STRIKES_MAX {
+            return error;
+        }
+        tracing::warn!(error = %error, "the embedder refuses a memory's text: it is found by its words alone");
+        EmbedError::Refused
     }
 
     async fn known_vector(&self, key: &Key) -> Option<Vec<f32>> {

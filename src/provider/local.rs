@@ -22,7 +22,7 @@ use self::worker::Job;
 use super::embed::EmbedError;
 use crate::error::{Error, Result};
 
-pub use self::model::find;
+pub use self::model::{find, identify};
 
 /// A call hands over this many texts, and waits for them before it hands over more.
 const SLICE: usize = 8;

@@ -18,6 +18,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use self::wire::Wire;
+pub use self::wire::native_dimensions;
 use super::breaker::{Breaker, Event, Pass};
 use super::embed::{Effort, EmbedError};
 use super::pieces::{PIECES_MAX, pieces, pool};

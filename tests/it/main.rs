@@ -16,6 +16,7 @@ mod process;
 mod protocol;
 mod recall;
 mod scopes;
+mod spaces;
 mod starts;
 mod store;
 mod support;

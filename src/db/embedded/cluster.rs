@@ -27,7 +27,12 @@ impl DataFolder {
     pub(super) fn open(path: &Path, account: &Account) -> anyhow::Result<Self> {
         // Postgres' user has to pass through the folder to its own, but need not see what else is there.
         let passage = if account.is_switched() { 0o011 } else { 0 };
-        let explain = || format!("cannot use the data folder {} (MEMSER_DATA_DIR)", path.display());
+        let explain = || {
+            format!(
+                "cannot use the data folder {} (set MEMSER_DATA_DIR, or DATABASE_URL for a Postgres elsewhere)",
+                path.display()
+            )
+        };
         DirBuilder::new().recursive(true).mode(0o700 | passage).create(path).with_context(explain)?;
         let path = path.canonicalize().with_context(explain)?;
         let metadata = path.metadata().with_context(explain)?;

