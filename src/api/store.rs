@@ -68,7 +68,7 @@ pub enum StoreOutcome {
 pub enum EmbeddingState {
     /// It can.
     Ready,
-    /// Not yet: the embedder was down; it is found by words meanwhile and embedded later without any action.
+    /// Not yet: the embedder was down, or refused this text; it is found by words, and tried again without any action.
     Pending,
     /// Working memories are found by words alone.
     None,

@@ -66,6 +66,32 @@ pub async fn is_pending(tx: &mut Tx, space_id: i32, scope: ScopeId, id: Uuid) ->
     Ok(!ready)
 }
 
+/// The vector in the space of the scope's active memory with exactly this text, where there is one.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn of_text(
+    tx: &mut Tx,
+    space: Space,
+    scope: ScopeId,
+    content_hash: &[u8; 32],
+    content: &str,
+) -> Result<Option<Vec<f32>>> {
+    let known = sqlx::query_scalar!(
+        r#"select e.embedding as "embedding: Vector"
+             from memories m join memory_embedding e on e.scope_id = m.scope_id and e.memory_id = m.id
+            where m.scope_id = $1 and m.content_hash = $2 and m.valid_to is null and m.content = $3
+              and e.space_id = $4"#,
+        scope.0,
+        content_hash,
+        content,
+        space.id
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(known.map(Vec::from))
+}
+
 /// Adds vectors of memories, save of those that were forgotten or embedded meanwhile.
 ///
 /// # Errors

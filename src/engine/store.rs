@@ -105,7 +105,10 @@ impl Engine {
 
     async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
         let model = self.models.current().clone();
-        let vector = model.embed(&statement.content).await;
+        let vector = match self.known_vector(&model, call, &statement).await? {
+            Some(vector) => Some(vector),
+            None => model.embed(&statement.content).await,
+        };
         let embedding = vector.as_deref().map(|vector| Embedding { model: &model, vector });
         let _turn = self.wait_for(&call.scope).await;
         let (mut tx, scope) = self.open_for_store(call).await?;
@@ -169,6 +172,27 @@ impl Engine {
         tx.commit().await?;
         self.scope_ids.insert(call.scope.clone(), scope).await;
         Ok(answer)
+    }
+
+    /// The vector of an active memory of the scope with the same text, letter for letter: the hash is that of a normal form,
+    /// which the embedder does not get.
+    async fn known_vector(
+        &self,
+        model: &Model,
+        call: &Call,
+        statement: &Statement,
+    ) -> Result<Option<Vec<f32>>> {
+        if model.embedder.is_cheap() {
+            return Ok(None);
+        }
+        let Some(scope) = self.scope_id(&call.scope).await? else {
+            return Ok(None);
+        };
+        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        let (hash, content) = (&statement.content_hash, &statement.content);
+        let known = db::embedding::of_text(&mut tx, model.space, scope, hash, content).await?;
+        tx.commit().await?;
+        Ok(known)
     }
 
     async fn open_for_store(&self, call: &Call) -> Result<(Tx, ScopeId)> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// So many failures in a row may be chance; retries are among them.
+/// So many failures in a row are no chance: a call's first try, its second, and memser's own text.
 const FAILURES_MAX: u32 = 3;
 /// The first wait; each failed probe doubles it.
 const WAIT_MIN: Duration = Duration::from_secs(5);

@@ -175,10 +175,11 @@ impl Embedder {
         let compute = async {
             match self.ask(&[text.as_str()], Effort::Call).await {
                 Ok(mut vectors) => vectors.pop().ok_or(EmbedError::Unusable("it has no vector")),
-                Err(error) if error.is_refusal() => {
-                    // An endpoint that is set up wrongly refuses every text so.
+                // A text that alone fails must not look like an embedder that is down, nor one that is set up wrongly and
+                // refuses everything like a text that does not fit.
+                Err(error) if error.may_be_the_text() => {
                     self.check().await?;
-                    Err(EmbedError::Refused)
+                    Err(if error.is_refusal() { EmbedError::Refused } else { error })
                 }
                 Err(error) => Err(error),
             }
@@ -382,9 +383,16 @@ impl EmbedError {
     /// Whether another text may fare better.
     fn may_be_the_text(&self) -> bool {
         match self {
-            Self::Unreachable | Self::LeftAlone | Self::Stopped | Self::Refused => false,
-            Self::Status { .. } => !self.is_busy(),
-            Self::Timeout | Self::Unusable(_) | Self::Dimensions { .. } | Self::Model => true,
+            Self::LeftAlone | Self::Stopped | Self::Refused => false,
+            Self::Status { status, .. } => {
+                let about_access = [StatusCode::UNAUTHORIZED, StatusCode::NOT_FOUND];
+                let is_error = status.is_client_error() || status.is_server_error();
+                is_error && !self.is_busy() && !about_access.contains(status)
+            }
+            // Some servers break off when they fail on a text.
+            Self::Unreachable | Self::Timeout | Self::Unusable(_) | Self::Dimensions { .. } | Self::Model => {
+                true
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Weinberger et al., *Feature Hashing for Large Scale Multitask Learning* (2009): each feature adds its weight,
 //! with a sign, to one bucket; both come from a hash, so that collisions cancel out on average. Texts with common
-//! words are near, paraphrases are not: a fallback that needs nothing and always answers.
+//! words are near, paraphrases are not: a fallback that needs nothing and always answers. It is lexical only: a text is
+//! its stems without stop words, their pairs, and their character n-grams.
 //!
 //! Vectors are stored, so the features, their weights and the hash (XXH3-64, seed 0, which is specified and the
 //! same on all platforms) must not change without a new embedding space: [`VERSION`] names them.

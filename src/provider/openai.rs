@@ -4,9 +4,9 @@
 //! its pieces' vectors, weighted by their lengths. Of one text at most 32 pieces and 256 KiB count: what comes after is
 //! found by its words alone.
 //!
-//! A request that fails for a reason that may pass is sent again while its caller has time. An endpoint that goes on
-//! failing is left alone for a while: then calls fail at once, and now and then one of them asks it for the vector of a
-//! text of memser's own first.
+//! A request that fails for a reason that may pass is sent again while its caller has time: once, and up to four times to
+//! an endpoint that is busy. When it still fails, a text of memser's own tells whether the endpoint does. One that goes on
+//! failing is left alone for a while: then calls fail at once, and now and then one of them first sends that text.
 
 mod wire;
 
@@ -29,6 +29,7 @@ use crate::error::Result;
 const BATCH_MAX: usize = PIECES_MAX;
 /// The most bytes of text in one request. No token is shorter than a byte, and OpenAI takes 300,000 tokens at once.
 pub const BATCH_BYTES_MAX: usize = 256 * 1024;
+/// How often a busy endpoint is asked again.
 const RETRIES_MAX: usize = 4;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
 /// Is embedded by every endpoint that works, and in this time: calls wait for it.
@@ -161,14 +162,17 @@ impl OpenAi {
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_times(RETRIES_MAX)
             .with_jitter();
+        let mut failures = 0;
         (|| self.attempt(inputs, left().min(self.request_timeout)))
             .retry(backoff)
             .when(EmbedError::is_transient)
             .adjust(|error, delay| {
+                failures += usize::from(!error.is_busy());
                 let delay = delay?.saturating_add(error.retry_after().unwrap_or_default());
                 // A retry that could not be over in time says no more than the error at hand, and an endpoint that is
                 // left alone gives none.
-                let worthwhile = delay < left() && matches!(self.state(), Breaker::Closed { .. });
+                let worthwhile =
+                    failures < 2 && delay < left() && matches!(self.state(), Breaker::Closed { .. });
                 worthwhile.then_some(delay)
             })
             .await
