@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use wiremock::matchers::method;
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::support::{TestApp, TestDatabase};
+use crate::support::{TestApp, TestDatabase, embedder};
 
 /// Longer than memser waits for a connection, and far below the limit of a call.
 const QUICKLY: Duration = Duration::from_secs(15);
@@ -116,4 +119,38 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
     assert_eq!(crate::support::client::contents(&listed), [text]);
     client.store(scope, "The office moved to Porto.").await;
     app.stop().await;
+}
+
+#[tokio::test]
+async fn an_embedding_endpoint_that_is_down_is_not_waited_for_and_comes_back_by_itself() {
+    let endpoint = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(503)).mount(&endpoint).await;
+    let app = embedder::asking(&endpoint.uri(), 2).start().await;
+    let client = app.admin();
+    assert_eq!(health(&app, "/readyz").await.1["embedder"], "ok", "nothing is known against it");
+    client.store("user:1", "Anna plays the cello.").await;
+    assert_eq!(health(&app, "/readyz").await, (200, parts("down")));
+
+    let asked = async || endpoint.received_requests().await.unwrap().len();
+    let before = asked().await;
+    let stored = client.ok("store_memory", json!({ "scope": "user:1", "content": "Ravi drinks tea." })).await;
+    assert_eq!((&stored["embedding"], &stored["degraded"]), (&json!("pending"), &json!(["embedder"])));
+    let found = client.ok("recall_memory", json!({ "scope": "user:1", "query": "cello" })).await;
+    assert_eq!(crate::support::client::contents(&found), ["Anna plays the cello."]);
+    assert_eq!(found["degraded"], json!(["embedder"]));
+    assert_eq!(asked().await, before, "nobody asks it for now");
+
+    embedder::answer_with(&endpoint, |_| vec![1.0, 0.0]).await;
+    assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Failed);
+    app.clock.advance(Duration::from_mins(1));
+    assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Done);
+    assert_eq!(health(&app, "/readyz").await, (200, parts("ok")));
+    let found = client.ok("recall_memory", json!({ "scope": "user:1", "query": "music" })).await;
+    assert_eq!(found["degraded"], json!([]));
+    assert_eq!(found["memories"].as_array().unwrap().len(), 2, "both are found by meaning");
+    app.stop().await;
+}
+
+fn parts(embedder: &str) -> Value {
+    json!({ "status": "ok", "postgres": "ok", "working": "ok", "embedder": embedder })
 }

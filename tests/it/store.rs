@@ -252,3 +252,30 @@ async fn what_waited_for_the_embedder_is_found_by_meaning_once_it_is_back() {
     assert!(found["memories"][0]["why"]["vector"].as_f64() > Some(0.0), "{found}");
     app.stop().await;
 }
+
+#[tokio::test]
+async fn a_text_that_is_remembered_is_not_embedded_again() {
+    let endpoint = embedder::endpoint(|text| vec![f32::from(u16::try_from(text.len()).unwrap()), 1.0]).await;
+    let app = embedder::asking(&endpoint.uri(), 2).set("EMBEDDING_CACHE_MIB", "0").start().await;
+    let client = app.admin();
+    let asked = async || endpoint.received_requests().await.unwrap().len();
+    let store = async |scope: &str, content: &str| {
+        client.ok("store_memory", json!({ "scope": scope, "content": content })).await["outcome"].clone()
+    };
+    assert_eq!((store("user:1", "Anna plays the cello.").await, asked().await), (json!("stored"), 1));
+    assert_eq!((store("user:1", "Anna plays the cello.").await, asked().await), (json!("duplicate"), 1));
+    // The same in its normal form, but not what the endpoint was asked.
+    assert_eq!((store("user:1", "anna plays the cello").await, asked().await), (json!("duplicate"), 2));
+    // Nothing of another scope is looked at.
+    assert_eq!((store("user:2", "Anna plays the cello.").await, asked().await), (json!("stored"), 3));
+    app.stop().await;
+
+    let app = embedder::asking(&endpoint.uri(), 2).start().await;
+    let client = app.admin();
+    for scope in ["user:1", "user:2"] {
+        client.store(scope, "Anna plays the cello.").await;
+    }
+    client.recall("user:1", "Anna plays the cello.").await;
+    assert_eq!(asked().await, 4, "once for all");
+    app.stop().await;
+}
