@@ -6,8 +6,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
+use memser::clock::Clock;
 use memser::provider::embed::{EmbedError, Embedder};
 use memser::provider::local::{Local, LocalSettings, fetch, find};
+use memser::provider::openai::{OpenAi, OpenAiSettings};
 use serde::Deserialize;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
@@ -227,4 +229,37 @@ async fn a_fetch_that_fails_leaves_no_model_and_says_what_is_missing() {
     assert!(words.contains("config.json: there is none"), "{words}");
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_str().unwrap().starts_with(".fetch")), "{left:?}");
+}
+
+/// Set `MEMSER_TEST_EMBEDDING_URL` to what comes before `/embeddings` of a server that has all-MiniLM-L6-v2 and takes 512
+/// tokens at once, such as llama.cpp's.
+#[tokio::test]
+#[ignore = "needs an OpenAI-compatible server with this model"]
+async fn an_openai_compatible_server_with_the_same_model_gives_the_same_vectors() {
+    let url = std::env::var("MEMSER_TEST_EMBEDDING_URL").expect("MEMSER_TEST_EMBEDDING_URL");
+    let endpoint = |max_text_bytes| {
+        let mut settings = OpenAiSettings::new(&url, "all-MiniLM-L6-v2");
+        settings.dimensions = Some(384);
+        settings.max_text_bytes = max_text_bytes;
+        Embedder::openai(OpenAi::new(&settings, Clock::System).unwrap(), 0)
+    };
+    let embedder = endpoint(1_000);
+    for (sentence, vector) in GOLDEN.iter().zip(all(&embedder, &texts()).await) {
+        // llama.cpp cuts other scripts into other tokens than the original.
+        if sentence.text.is_ascii() && sentence.text.len() <= 1_000 {
+            assert_same(&vector, &sentence.vector, &sentence.text);
+        }
+    }
+    let (long, piece) = (vec!["harbour"; 1_000].join(" "), vec!["harbour"; 125].join(" "));
+    let pooled = embedder.embed(&long).await.unwrap();
+    assert_same(&pooled, &embedder.embed(&piece).await.unwrap(), "eight pieces of a kind");
+    let word = embedder.embed("harbour").await.unwrap();
+
+    // Where texts are sent that are too long for it, it fails on them alone.
+    let embedder = endpoint(8_000);
+    let answers = embedder.embed_each(&[long.clone(), "harbour".to_owned()]).await;
+    assert!(answers[0].is_err());
+    assert_same(answers[1].as_ref().unwrap(), &word, "beside one that is too long");
+    assert!(embedder.embed(&long).await.is_err());
+    assert!(embedder.is_up());
 }
