@@ -13,12 +13,12 @@ use crate::engine::judge::Thresholds;
 use crate::engine::models::{Model, Models, Tuning};
 use crate::engine::score::Weights;
 use crate::provider::embed::Embedder;
-use crate::provider::local::{self, Local, LocalSettings, identify};
+use crate::provider::local::{Local, LocalSettings, identify};
 use crate::provider::openai::{OpenAi, OpenAiSettings, native_dimensions};
 
 /// Starts the configured embedder and opens its space; says so where that means a change of model.
 pub(super) async fn models(config: &Config, db: &Db, now: DateTime<Utc>) -> anyhow::Result<Models> {
-    let embedder = start(&config.embedder).await?;
+    let embedder = start(&config.embedder)?;
     let (provider, model) = (embedder.provider(), embedder.model().to_owned());
     let dimensions = i32::try_from(embedder.dimensions()).context("EMBEDDING_DIMENSIONS")?;
     let (space, active) = space::open(db, provider, &model, dimensions, now).await?;
@@ -51,16 +51,10 @@ pub(super) async fn models(config: &Config, db: &Db, now: DateTime<Utc>) -> anyh
     Ok(Models::new(own, &active, previous))
 }
 
-async fn start(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
+fn start(settings: &EmbedderSettings) -> anyhow::Result<Embedder> {
     Ok(match settings {
         EmbedderSettings::OpenAi(settings) => Embedder::OpenAi(OpenAi::new(settings.clone())?),
-        EmbedderSettings::Local { dir, fetch } => {
-            if let Some((hub, name)) = fetch {
-                tracing::info!("fetching the model {name} from {hub} into {}, this once", dir.display());
-                local::fetch(hub, name, dir).await.context("EMBEDDING_HUB_MODEL")?;
-            }
-            Embedder::Local(Local::start(&LocalSettings::new(dir))?)
-        }
+        EmbedderSettings::Local { dir } => Embedder::Local(Local::start(&LocalSettings::new(dir))?),
         EmbedderSettings::Hash { dimensions } => Embedder::Hash { dimensions: *dimensions },
     })
 }
