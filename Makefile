@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint lint-deploy prepare reference postgres model clean
+.PHONY: help run test conformance interop lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -16,6 +16,12 @@ run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL nam
 test: ## Run all tests, with throw-away servers
 	@scripts/toolchain.sh
 	@scripts/test-services.sh cargo test --locked
+
+conformance: ## Run the official MCP conformance suite against a live memser
+	@scripts/live.sh scripts/conformance.sh
+
+interop: ## Use a live memser with the MCP clients of others
+	@scripts/live.sh scripts/interop.sh
 
 lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh

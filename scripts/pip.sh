@@ -1,4 +1,4 @@
-# Sourced: gets files out of Python packages without installing them.
+# Sourced: gets Python packages into a folder, without installing anything system-wide.
 
 # unpack_wheel FOLDER REQUIREMENT [PIP OPTION...]: downloads one wheel and unpacks it into FOLDER.
 unpack_wheel() {
@@ -10,6 +10,24 @@ unpack_wheel() {
     $PIP download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$_folder/.wheel" "$@" >&2 &&
         python3 -m zipfile -e "$_folder"/.wheel/*.whl "$_folder" &&
         rm -rf "$_folder/.wheel" "$_folder/.venv"
+}
+
+# install_packages FOLDER REQUIREMENT...: installs these, and what they need, into FOLDER, which is to be in PYTHONPATH,
+# unless it holds them already. Only built packages: no code of a package runs meanwhile.
+install_packages() {
+    _folder=$1
+    shift
+    # What is built is for one version of Python.
+    if [ "$(cat "$_folder/.got" 2>/dev/null)" = "$(python3 --version 2>&1) $*" ]; then return; fi
+    echo "Getting $* into $_folder/" >&2
+    rm -rf "$_folder"
+    mkdir -p "$_folder"
+    pip_command "$_folder"
+    $PIP install --quiet --quiet --disable-pip-version-check --no-warn-conflicts --only-binary=:all: \
+        --target "$_folder" "$@" >&2
+    rm -rf "$_folder/.venv"
+    # Last: an installation that was cut off must not pass for a whole one.
+    printf '%s\n' "$(python3 --version 2>&1) $*" >"$_folder/.got"
 }
 
 # Sets PIP to a working pip. Tries, in this order: the user's own, one in a throw-away virtual environment under

@@ -107,6 +107,14 @@ impl Caller {
         self.grants.iter().any(|grant| grant.action >= action)
     }
 
+    /// Whether some grant allows `action` on every scope.
+    #[must_use]
+    pub fn may_everywhere(&self, action: Action) -> bool {
+        let everything =
+            |grant: &Grant| matches!(&grant.pattern, Pattern::Prefix(prefix) if prefix.is_empty());
+        self.grants.iter().any(|grant| everything(grant) && grant.action >= action)
+    }
+
     /// The scope that a call without one means: the only grant's, where that names one exactly.
     #[must_use]
     pub fn sole_scope(&self) -> Option<&Scope> {

@@ -91,9 +91,9 @@ async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyho
             "role: row-level security does not bind it; use one without SUPERUSER and BYPASSRLS".to_owned();
         note(Health::Warning, text);
     }
-    let (spaces, memories) = space::progress(&db).await?;
-    for space in &spaces {
-        let (health, text) = describe(space, memories);
+    let census = space::census(&db).await?;
+    for space in &census.spaces {
+        let (health, text) = describe(space, census.memories);
         note(health, text);
     }
     if let Some(url) = &config.redis_url {

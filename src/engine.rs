@@ -31,6 +31,7 @@ use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::db::audit::AuditRow;
 use crate::db::memory::StoredMemory;
+use crate::db::space::Census;
 use crate::db::{self, Db, ScopeId};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
@@ -42,6 +43,9 @@ use models::Models;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the counts of memories and vectors are shown again.
+const CENSUS_KEPT: Duration = Duration::from_secs(30);
 
 /// What an operator can set of the decisions.
 #[derive(Clone, Debug)]
@@ -76,6 +80,8 @@ pub struct Engine {
     clock: Clock,
     settings: Settings,
     journal: Journal,
+    /// Kept for a moment, because counting every vector takes a while.
+    census: Cache<(), Arc<Census>>,
     /// A scope's id never changes, so that this never needs to be emptied.
     scope_ids: Cache<Scope, ScopeId>,
     /// Whom a store waits for before it takes a connection: waiters on one busy scope must not use up the pool.
@@ -119,6 +125,7 @@ impl Engine {
             working,
             clock,
             settings,
+            census: Cache::builder().max_capacity(1).time_to_live(CENSUS_KEPT).build(),
             scope_ids: Cache::new(100_000),
             locks: Mutex::default(),
         }
@@ -141,6 +148,18 @@ impl Engine {
             working: working.unwrap_or(false),
             embedder: self.models.current().embedder.is_up(),
         }
+    }
+
+    /// How full the embedding spaces are, at most half a minute old.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn embedding_progress(&self) -> Result<Arc<Census>> {
+        let count = async { db::space::census(&self.db).await.map(Arc::new) };
+        self.census
+            .try_get_with((), count)
+            .await
+            .map_err(|error| Error::Unavailable { part: "postgres", source: anyhow::anyhow!("{error:#}") })
     }
 
     /// Notes a call that was refused before it reached a tool, or cut off in it, with the code of its error.

@@ -8,6 +8,7 @@ mod auth;
 mod envelope;
 mod health;
 mod keepalive;
+mod metrics;
 mod origin;
 mod reply;
 
@@ -78,15 +79,22 @@ pub fn router(
     let allowed =
         Arc::new(Allowed::new(&settings.public_url, &settings.allowed_hosts, &settings.allowed_origins));
     let challenge = Challenge::new(&settings.public_url);
+    let limiter = settings.rate_limit.map(auth::limiter);
+    let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limiter });
     let metadata = challenge.metadata();
     let metadata = get(move || std::future::ready(Json(metadata.clone())));
     let guarded = Router::new()
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
-        .merge(mcp(&engine, auth, clock.clone(), settings, challenge, &allowed, ends))
+        .merge(mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
+    // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.
+    let metrics = Router::new()
+        .route("/metrics", get(metrics::show).with_state((Arc::clone(&engine), challenge)))
+        .route_layer(from_fn_with_state(gate, auth::identify));
     Router::new()
+        .merge(metrics)
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)
@@ -98,8 +106,7 @@ pub fn router(
 /// Both spellings of the endpoint: a redirect would drop the body or the token.
 fn mcp(
     engine: &Arc<Engine>,
-    auth: Arc<Auth>,
-    clock: Clock,
+    gate: Arc<Gate>,
     settings: &HttpSettings,
     challenge: Challenge,
     allowed: &Allowed,
@@ -119,13 +126,11 @@ fn mcp(
         Arc::new(NeverSessionManager::default()),
         config,
     );
-    let limiter = settings.rate_limit.map(auth::limiter);
-    let gate = Gate { auth, clock, challenge: challenge.clone(), limiter };
     let envelope =
         Envelope { engine: Arc::clone(engine), challenge, max_body_bytes: settings.max_body_bytes };
     let patience = Patience { silent_after: settings.silent_after, comment_every: settings.comment_every };
     let layers = ServiceBuilder::new()
-        .layer(from_fn_with_state(Arc::new(gate), auth::identify))
+        .layer(from_fn_with_state(gate, auth::identify))
         .layer(from_fn_with_state(Arc::new(envelope), envelope::open))
         .layer(from_fn_with_state(patience, keepalive::keep_alive));
     Router::new()

@@ -16,7 +16,7 @@ pub fn input<T: JsonSchema>() -> Schema {
     cached::<T>(Contract::Deserialize)
 }
 
-/// The schema of a tool's answer.
+/// The schema of a tool's answer, or of the error in its place.
 #[must_use]
 pub fn output<T: JsonSchema>() -> Schema {
     cached::<T>(Contract::Serialize)
@@ -45,8 +45,31 @@ fn generate<T: JsonSchema>(contract: Contract, is_input: bool) -> Map<String, Va
     schema.remove("description");
     if is_input {
         schema.insert("additionalProperties".to_owned(), json!(false));
+    } else {
+        or_an_error(&mut schema);
     }
     schema
+}
+
+/// Lets an error stand in place of the answer: the npm package `@modelcontextprotocol/sdk` and the inspector check the
+/// structure of an `isError` result against the tool's schema too, and refuse one that does not fit.
+fn or_an_error(schema: &mut Map<String, Value>) {
+    let required = schema.remove("required").unwrap_or_else(|| json!([]));
+    schema.insert("anyOf".to_owned(), json!([{ "required": required }, { "required": ["error"] }]));
+    let error = json!({
+        "type": "object",
+        "description": "Only with isError: what is wrong and what to do.",
+        "properties": {
+            "code": { "type": "string", "description": "What kind of error, as a stable name." },
+            "message": { "type": "string" },
+            "hint": { "type": "string", "description": "What to do about it." },
+            "field": { "type": "string", "description": "The argument at fault, where it is one." },
+        },
+        "required": ["code", "message", "hint"],
+    });
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.insert("error".to_owned(), error);
+    }
 }
 
 /// Rewrites what clients stumble over, at every depth.
@@ -125,16 +148,16 @@ mod tests {
 
     #[test]
     fn schemas_are_flat_and_without_null() {
-        for schema in [
-            input::<StoreArgs>(),
-            input::<RecallArgs>(),
-            input::<ForgetArgs>(),
-            input::<ListArgs>(),
-            output::<StoreAnswer>(),
-            output::<RecallAnswer>(),
-            output::<ListAnswer>(),
-        ] {
+        for schema in
+            [input::<StoreArgs>(), input::<RecallArgs>(), input::<ForgetArgs>(), input::<ListArgs>()]
+        {
             assert_portable(&Value::Object(schema.as_ref().clone()));
+        }
+        // An answer is one of two, and says so at its root alone; models do not get to see it.
+        for schema in [output::<StoreAnswer>(), output::<RecallAnswer>(), output::<ListAnswer>()] {
+            let mut schema = schema.as_ref().clone();
+            assert!(schema.remove("anyOf").is_some());
+            assert_portable(&Value::Object(schema));
         }
     }
 
@@ -149,10 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_lists_what_it_always_has() {
+    fn an_answer_lists_what_it_always_has_unless_it_is_an_error() {
         let schema = output::<StoreAnswer>();
-        let required = schema["required"].as_array().unwrap();
+        let required = schema["anyOf"][0]["required"].as_array().unwrap();
         assert!(required.contains(&json!("outcome")) && !required.contains(&json!("expires_at")));
+        assert_eq!(schema["anyOf"][1]["required"], json!(["error"]));
+        assert!(!schema.contains_key("required"));
         assert!(!schema.contains_key("additionalProperties"));
     }
 }

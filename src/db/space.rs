@@ -47,6 +47,15 @@ pub struct Known {
     pub model: String,
 }
 
+/// All spaces and what they are measured by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// In the order of their making.
+    pub spaces: Vec<Progress>,
+    /// Durable memories of all scopes.
+    pub memories: i64,
+}
+
 /// How full a space is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -82,13 +91,20 @@ impl Space {
 }
 
 impl State {
-    fn parse(name: &str) -> Result<Self> {
-        match name {
-            "building" => Ok(Self::Building),
-            "active" => Ok(Self::Active),
-            "retired" => Ok(Self::Retired),
-            _ => Err(Error::internal("an embedding space is in a state of another version")),
+    /// As the database names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Building => "building",
+            Self::Active => "active",
+            Self::Retired => "retired",
         }
+    }
+
+    fn parse(name: &str) -> Result<Self> {
+        let known =
+            [Self::Building, Self::Active, Self::Retired].into_iter().find(|state| state.name() == name);
+        known.ok_or_else(|| Error::internal("an embedding space is in a state of another version"))
     }
 }
 
@@ -269,11 +285,11 @@ pub async fn prune(db: &Db, before: DateTime<Utc>, limit: i64) -> Result<u64> {
     Ok(deleted)
 }
 
-/// How full every space is, in the order of their making, and how many memories there are. Counts every vector.
+/// Counts every vector of every space, and all memories.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
-pub async fn progress(db: &Db) -> Result<(Vec<Progress>, i64)> {
+pub async fn census(db: &Db) -> Result<Census> {
     let mut tx = Tx::all_scopes(db).await?;
     let rows = sqlx::query!(
         r#"select space_id, provider, model, dimensions, state,
@@ -299,5 +315,5 @@ pub async fn progress(db: &Db) -> Result<(Vec<Progress>, i64)> {
             has_index: row.has_index,
         })
     });
-    Ok((spaces.collect::<Result<_>>()?, memories))
+    Ok(Census { spaces: spaces.collect::<Result<_>>()?, memories })
 }

@@ -27,6 +27,14 @@ pub(super) fn rate_limited(error: &Error, seconds: u64) -> Response {
     response
 }
 
+/// 500; the cause goes to the log alone.
+pub(super) fn fault(error: &Error) -> Response {
+    if let Error::Internal(cause) = error {
+        tracing::error!("internal error: {cause:#}");
+    }
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, error.code(), &error.to_string(), &error.hint())
+}
+
 /// 404 for every path that is not served.
 pub(super) async fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")

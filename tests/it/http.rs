@@ -164,6 +164,19 @@ async fn both_spellings_answer_and_every_other_path_is_absent() {
 }
 
 #[tokio::test]
+async fn metrics_are_for_tokens_that_may_do_everything() {
+    let app = TestApp::builder().token("half-admin-token", &["user:*=admin"]).start().await;
+    assert_eq!(app.get("/metrics").await.status(), 200);
+    let get = reqwest::Client::new().get(app.url("/metrics"));
+    assert_eq!(get.send().await.unwrap().status(), 401);
+    let get = reqwest::Client::new().get(app.url("/metrics")).bearer_auth("half-admin-token");
+    assert_eq!(get.send().await.unwrap().status(), 403);
+    let get = reqwest::Client::new().get(app.url("/metrics?access_token=half-admin-token"));
+    assert_eq!(get.send().await.unwrap().status(), 401);
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn health_needs_neither_host_nor_token() {
     let service = service(|_| {}).await;
     for (path, expected) in [("/livez", "ok"), ("/readyz", "ok")] {

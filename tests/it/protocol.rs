@@ -65,7 +65,7 @@ async fn the_tools_are_these() {
       source?: string
       tags?: array
       ttl_seconds?: integer
-      -> confidence, conflicts_with, degraded, duplicate_of, embedding, expires_at, id, outcome, supersedes, support, tier
+      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, supersedes, support, tier
     recall_memory (Recall memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       as_of?: string
@@ -81,7 +81,7 @@ async fn the_tools_are_these() {
       tags?: array
       tags_match?: all|any
       tiers?: array
-      -> degraded, left_out, memories
+      -> degraded, error, left_out, memories
     forget_memory (Forget memories) read_only=false destructive=true idempotent=true open_world=false
       actor?: string
       all?: boolean
@@ -91,7 +91,7 @@ async fn the_tools_are_these() {
       scope?: string
       tags?: array
       tier?: working|episodic|semantic
-      -> dry_run, forgotten, ids, retracted
+      -> dry_run, error, forgotten, ids, retracted
     list_memories (List memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       cursor?: string
@@ -104,12 +104,12 @@ async fn the_tools_are_these() {
       tags?: array
       tags_match?: all|any
       tier?: working|episodic|semantic
-      -> memories, next_cursor
+      -> error, memories, next_cursor
     consolidate_memories (Consolidate memories) read_only=false destructive=false idempotent=true open_world=false
       actor?: string
       dry_run?: boolean
       scope?: string
-      -> clusters, created, degraded, skipped, superseded
+      -> clusters, created, degraded, error, skipped, superseded
     "#);
     app.stop().await;
 }

@@ -82,6 +82,14 @@ async fn the_old_model_is_used_until_every_memory_has_its_new_vector() {
     // The old configuration has nothing to fill, and cannot end what it did not begin.
     assert_eq!(old.jobs.run(Sweep::Embed).await, Ran::Done);
     assert_eq!(spaces(&old).await[&96], space("building", 0));
+    let metrics = new.get("/metrics").await.text().await.unwrap();
+    for line in [
+        "memser_memories 4",
+        r#"memser_embedding_vectors{provider="hash",model="hash",dimensions="96",state="building"} 0"#,
+        r#"memser_part_up{part="postgres"} 1"#,
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
+    }
     assert_eq!(new.jobs.run(Sweep::Embed).await, Ran::Done);
     assert_eq!(spaces(&new).await, BTreeMap::from([(64, space("retired", 4)), (96, space("active", 4))]));
     assert_eq!(indexes(&new).await, 1, "the new index is there and the old one gone");

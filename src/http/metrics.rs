@@ -1,0 +1,85 @@
+//! `/metrics`, as Prometheus reads it. Labels come from closed sets: never a scope, an id or a text.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::auth::Challenge;
+use crate::auth::Caller;
+use crate::engine::{Engine, Readiness};
+use crate::error::Error;
+use crate::model::Action;
+
+/// The media type of the text format.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Part {
+    part: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Space {
+    provider: String,
+    model: String,
+    dimensions: i32,
+    state: &'static str,
+}
+
+/// Shows the metrics to callers that may do everything everywhere: they tell about all scopes together.
+pub(super) async fn show(
+    State((engine, challenge)): State<(Arc<Engine>, Challenge)>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    if !caller.may_everywhere(Action::Admin) {
+        return challenge.insufficient(Action::Admin);
+    }
+    let (readiness, progress) = tokio::join!(engine.readiness(), engine.embedding_progress());
+    let mut registry = Registry::with_prefix("memser");
+    register_parts(&mut registry, readiness);
+    match progress {
+        Ok(progress) => register_embeddings(&mut registry, &progress),
+        Err(error) => tracing::warn!(error = %error, "the metrics lack what the database knows"),
+    }
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(error) => super::reply::fault(&Error::Internal(error.into())),
+    }
+}
+
+fn register_parts(registry: &mut Registry, readiness: Readiness) {
+    let up = Family::<Part, Gauge>::default();
+    for (part, is_up) in
+        [("postgres", readiness.postgres), ("working", readiness.working), ("embedder", readiness.embedder)]
+    {
+        up.get_or_create(&Part { part }).set(i64::from(is_up));
+    }
+    registry.register("part_up", "Whether a part answers, as /readyz says", up);
+}
+
+fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Census) {
+    let memories = Gauge::<i64>::default();
+    memories.set(progress.memories);
+    registry.register("memories", "Durable memories of all scopes", memories);
+    let vectors = Family::<Space, Gauge>::default();
+    for space in &progress.spaces {
+        let labels = Space {
+            provider: space.known.provider.clone(),
+            model: space.known.model.clone(),
+            dimensions: space.known.space.dimensions,
+            state: space.state.name(),
+        };
+        vectors.get_or_create(&labels).set(space.vectors);
+    }
+    let help = "Memories that have a vector in an embedding space; a space that is building is done at memser_memories";
+    registry.register("embedding_vectors", help, vectors);
+}
