@@ -22,7 +22,7 @@ use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::Weights;
 use crate::model::ConflictPolicy;
-use crate::provider::local;
+use crate::provider::local::{self, HubName};
 use crate::provider::openai::OpenAiSettings;
 
 use source::Origin;
@@ -91,6 +91,8 @@ pub enum EmbedderSettings {
     Local {
         /// The folder that holds it.
         dir: PathBuf,
+        /// The hub and the model to fetch into that folder first.
+        fetch: Option<(Url, HubName)>,
     },
     /// Feature hashing of this width.
     Hash {
@@ -237,14 +239,20 @@ fn storage(source: &Source) -> anyhow::Result<Storage> {
 }
 
 fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {
+    let hub: Option<HubName> = source.maybe("EMBEDDING_HUB_MODEL")?;
     match (source.text("EMBEDDER"), &alternatives.model_dir) {
         (Some("openai"), _) => Ok(EmbedderSettings::OpenAi(endpoint(source)?)),
         (None, _) if source.text("OPENAI_API_KEY").is_some() => {
             Ok(EmbedderSettings::OpenAi(endpoint(source)?))
         }
-        (Some("local") | None, Some(dir)) => Ok(EmbedderSettings::Local { dir: dir.clone() }),
+        (Some("local") | None, Some(dir)) => {
+            let hub = hub.filter(|_| local::find(dir).is_none());
+            let fetch = hub.map(|name| source.set("EMBEDDING_HUB_URL").map(|url| (url, name))).transpose()?;
+            Ok(EmbedderSettings::Local { dir: dir.clone(), fetch })
+        }
         (Some("local"), None) => bail!(
-            "EMBEDDER=local: there is no model in {MODEL_FOLDER}; set EMBEDDING_MODEL_DIR, or get one with: make model"
+            "EMBEDDER=local: there is no model in {MODEL_FOLDER}; set EMBEDDING_MODEL_DIR or EMBEDDING_HUB_MODEL, or get \
+             one with: make model"
         ),
         _ => Ok(EmbedderSettings::Hash {
             dimensions: source.maybe("EMBEDDING_DIMENSIONS")?.unwrap_or(HASH_DIMENSIONS),
@@ -258,8 +266,18 @@ fn alternatives(source: &Source) -> anyhow::Result<Alternatives> {
         ["OPENAI_API_KEY", "EMBEDDING_URL"].iter().any(|name| source.origin(name) != Origin::Default);
     Ok(Alternatives {
         endpoint: is_named.then(|| endpoint(source)).transpose()?,
-        model_dir: source.maybe("EMBEDDING_MODEL_DIR")?.or_else(model_folder),
+        model_dir: match source.maybe("EMBEDDING_MODEL_DIR")?.or_else(model_folder) {
+            Some(dir) => Some(dir),
+            None => source.maybe("EMBEDDING_HUB_MODEL")?.map(|name| fetched(source, &name)).transpose()?,
+        },
     })
+}
+
+/// Where a model is fetched to when no folder is named: into the data folder.
+fn fetched(source: &Source, name: &HubName) -> anyhow::Result<PathBuf> {
+    let settings =
+        EmbeddedSettings { data_dir: source.maybe("MEMSER_DATA_DIR")?, ..EmbeddedSettings::default() };
+    Ok(settings.resolve_data_dir()?.join("models").join(name.folder()))
 }
 
 fn endpoint(source: &Source) -> anyhow::Result<OpenAiSettings> {

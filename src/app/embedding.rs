@@ -13,13 +13,13 @@ use crate::engine::judge::Thresholds;
 use crate::engine::models::{Model, Models, Tuning};
 use crate::engine::score::Weights;
 use crate::provider::embed::Embedder;
-use crate::provider::local::{Local, LocalSettings, identify};
+use crate::provider::local::{self, Local, LocalSettings, identify};
 use crate::provider::openai::{OpenAi, OpenAiSettings, native_dimensions};
 
 /// Starts the configured embedder and opens its space; says so where that means a change of model.
 pub(super) async fn models(config: &Config, db: &Db, clock: &Clock) -> anyhow::Result<Models> {
     let cache_bytes = config.embedding_cache_bytes;
-    let embedder = start(&config.embedder, cache_bytes, clock)?;
+    let embedder = start(&config.embedder, cache_bytes, clock).await?;
     let (provider, model) = (embedder.provider(), embedder.model().to_owned());
     let dimensions = i32::try_from(embedder.dimensions()).context("EMBEDDING_DIMENSIONS")?;
     let (space, active) = space::open(db, provider, &model, dimensions, clock.now()).await?;
@@ -52,12 +52,16 @@ pub(super) async fn models(config: &Config, db: &Db, clock: &Clock) -> anyhow::R
     Ok(Models::new(own, &active, previous))
 }
 
-fn start(settings: &EmbedderSettings, cache_bytes: u64, clock: &Clock) -> anyhow::Result<Embedder> {
+async fn start(settings: &EmbedderSettings, cache_bytes: u64, clock: &Clock) -> anyhow::Result<Embedder> {
     Ok(match settings {
         EmbedderSettings::OpenAi(settings) => {
             Embedder::openai(OpenAi::new(settings, clock.clone())?, cache_bytes)
         }
-        EmbedderSettings::Local { dir } => {
+        EmbedderSettings::Local { dir, fetch } => {
+            if let Some((hub, name)) = fetch {
+                tracing::info!("fetching the model {name} from {hub} into {}, this once", dir.display());
+                local::fetch(hub, name, dir).await.context("EMBEDDING_HUB_MODEL")?;
+            }
             Embedder::local(Local::start(&LocalSettings::new(dir))?, cache_bytes)
         }
         EmbedderSettings::Hash { dimensions } => Embedder::hash(*dimensions),

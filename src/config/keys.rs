@@ -137,6 +137,15 @@ pub(super) static GROUPS: &[Group] = &[
                  `config.json`, `tokenizer.json` and `model.safetensors`. `make model` gets one.",
             )
             .unset("`.models/all-MiniLM-L6-v2` in the working directory, `models/all-MiniLM-L6-v2` beside the executable"),
+            key(
+                "EMBEDDING_HUB_MODEL",
+                Kind::Text,
+                "A model to fetch once from a hub, such as `sentence-transformers/all-MiniLM-L6-v2` or, for one \
+                 revision, `owner/name@revision`. It is fetched into `EMBEDDING_MODEL_DIR`, or into `models/` in the data \
+                 folder. Unset, memser fetches nothing.",
+            ),
+            key("EMBEDDING_HUB_URL", Kind::Url("https://hub.example"), "The hub.")
+                .default("https://huggingface.co"),
             key("EMBEDDING_MODEL", Kind::Text, "The name of the endpoint's model.")
                 .default("text-embedding-3-small"),
             key(

@@ -28,7 +28,7 @@ fn nothing_set_is_a_whole_service() {
     assert!(matches!(config.storage, Storage::Embedded(_)));
     // Which of the two depends on whether this clone has a model.
     match config.embedder {
-        EmbedderSettings::Local { dir } => assert_eq!(Some(dir), model_folder()),
+        EmbedderSettings::Local { dir, .. } => assert_eq!(Some(dir), model_folder()),
         EmbedderSettings::Hash { dimensions } => {
             assert_eq!((dimensions, model_folder()), (HASH_DIMENSIONS, None));
         }
@@ -60,8 +60,8 @@ fn a_model_folder_means_local_unless_there_is_a_key_or_a_name() {
         (vec![folder, ("EMBEDDER", "openai")], "openai"),
     ] {
         let found = match config(&values).unwrap().embedder {
-            EmbedderSettings::Local { dir } => {
-                assert_eq!(dir, Path::new("/opt/model"));
+            EmbedderSettings::Local { dir, fetch } => {
+                assert_eq!((dir.as_path(), fetch), (Path::new("/opt/model"), None));
                 "local"
             }
             EmbedderSettings::OpenAi(_) => "openai",
@@ -69,6 +69,24 @@ fn a_model_folder_means_local_unless_there_is_a_key_or_a_name() {
         };
         assert_eq!(found, expected, "{values:?}");
     }
+}
+
+#[test]
+fn a_model_is_fetched_only_where_one_is_named_and_none_is_there() {
+    let named = ("EMBEDDING_HUB_MODEL", "acme/mini");
+    let fetched = |values: &[(&str, &str)]| match config(values).unwrap().embedder {
+        EmbedderSettings::Local { dir, fetch } => (dir, fetch.map(|(hub, name)| format!("{hub} {name}"))),
+        other => panic!("{other:?}"),
+    };
+    let hub = Some("https://huggingface.co/ acme/mini@main".to_owned());
+    let there = [named, ("EMBEDDER", "local"), ("EMBEDDING_MODEL_DIR", "/opt/model")];
+    assert_eq!(fetched(&there), (PathBuf::from("/opt/model"), hub));
+    if model_folder().is_none() {
+        let (dir, hub) = fetched(&[named, ("MEMSER_DATA_DIR", "/srv/data")]);
+        assert_eq!((dir, hub.is_some()), (PathBuf::from("/srv/data/models/acme--mini"), true));
+    }
+    let error = config(&[("EMBEDDING_HUB_MODEL", "https://h/x"), ("EMBEDDER", "local")]).unwrap_err();
+    assert!(format!("{error:#}").contains("EMBEDDING_HUB_MODEL"), "{error:#}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! Workers on threads of their own do the work, each with one core. Calls hand it to them a few texts at a time, so that
 //! a question does not wait until a long list of texts is done.
 
+mod hub;
 mod model;
 mod worker;
 
@@ -22,6 +23,7 @@ use self::worker::Job;
 use super::embed::EmbedError;
 use crate::error::{Error, Result};
 
+pub use self::hub::{HubName, fetch};
 pub use self::model::{find, identify};
 
 /// A call hands over this many texts, and waits for them before it hands over more.

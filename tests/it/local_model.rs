@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::join_all;
 use memser::clock::Clock;
 use memser::provider::embed::{EmbedError, Embedder};
-use memser::provider::local::{Local, LocalSettings, find};
+use memser::provider::local::{Local, LocalSettings, fetch, find};
 use memser::provider::openai::{OpenAi, OpenAiSettings};
 use serde::Deserialize;
+use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
+
+use crate::support::TestApp;
 
 /// `minilm.json` says how it was computed.
 #[derive(Deserialize)]
@@ -207,4 +210,56 @@ async fn an_openai_compatible_server_with_the_same_model_gives_the_same_vectors(
     assert_same(answers[1].as_ref().unwrap(), &word, "beside one that is too long");
     assert!(embedder.embed(&long).await.is_err());
     assert!(embedder.is_up());
+}
+
+/// A hub with the files of the tests' model, save for `missing`.
+async fn hub(missing: &str) -> MockServer {
+    let model = find(&folder()).unwrap();
+    let hub = MockServer::start().await;
+    for file in
+        ["config.json", "tokenizer.json", "model.safetensors"].into_iter().filter(|file| *file != missing)
+    {
+        let answer = ResponseTemplate::new(200).set_body_bytes(std::fs::read(model.join(file)).unwrap());
+        let path = matchers::path(format!("/acme/mini/resolve/main/{file}"));
+        Mock::given(path).respond_with(answer).mount(&hub).await;
+    }
+    hub
+}
+
+#[tokio::test]
+async fn a_model_is_fetched_once_and_used_without_its_hub_from_then_on() {
+    let hub = hub("").await;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("model");
+    let start = || {
+        let builder = TestApp::builder().set("EMBEDDER", "local").set("EMBEDDING_HUB_MODEL", "acme/mini");
+        let builder = builder.set("EMBEDDING_HUB_URL", hub.uri());
+        builder.set("EMBEDDING_MODEL_DIR", dir.to_str().unwrap()).start()
+    };
+    let app = start().await;
+    app.admin().store("user:1", "Anna plays the cello.").await;
+    assert_eq!(app.admin().recall("user:1", "Who makes music?").await, ["Anna plays the cello."]);
+    app.stop().await;
+    let asked = hub.received_requests().await.unwrap().len();
+    assert_eq!(asked, 4, "each file once");
+    start().await.stop().await;
+    assert_eq!(hub.received_requests().await.unwrap().len(), asked);
+}
+
+#[tokio::test]
+async fn a_fetch_that_fails_leaves_no_model_and_says_what_is_missing() {
+    let hub = hub("model.safetensors").await;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("model");
+    let fetch = async |name: &str| {
+        let error = fetch(&hub.uri().parse().unwrap(), &name.parse().unwrap(), &dir).await.unwrap_err();
+        format!("{error:#}")
+    };
+    let words = fetch("acme/mini").await;
+    assert!(words.contains("acme/mini@main") && words.contains("model.safetensors"), "{words}");
+    assert_eq!(find(&dir), None);
+    let words = fetch("acme/other").await;
+    assert!(words.contains("config.json: there is none"), "{words}");
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_str().unwrap().starts_with(".fetch")), "{left:?}");
 }
