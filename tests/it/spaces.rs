@@ -85,7 +85,7 @@ async fn the_old_model_is_used_until_every_memory_has_its_new_vector() {
     let metrics = new.get("/metrics").await.text().await.unwrap();
     for line in [
         "memser_memories 4",
-        r#"memser_embedding_vectors{provider="hash",model="hash",dimensions="96",state="building"} 0"#,
+        r#"memser_embedding_vectors{provider="hash",model="hash-v1",dimensions="96",state="building"} 0"#,
         r#"memser_part_up{part="postgres"} 1"#,
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in:\n{metrics}");
