@@ -8,3 +8,6 @@ update embedding_spaces set activated_at = created_at where state = 'active';
 update embedding_spaces set retired_at = now() where state = 'retired';
 
 create unique index embedding_spaces_one_active on embedding_spaces (state) where state = 'active';
+
+-- What the hash embedder computes has a name with a version from now on; these vectors are of the first one.
+update embedding_spaces set model = 'hash-v1' where provider = 'hash' and model = 'hash';

@@ -17,7 +17,7 @@ pub(super) type Key = [u8; 32];
 const ENTRY_BYTES: usize = 160;
 
 /// Up to so many bytes of vectors; those asked for most stay.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Vectors(Cache<Key, Arc<[f32]>>);
 
 impl Vectors {

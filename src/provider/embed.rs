@@ -21,7 +21,7 @@ const STRIKES_TEXTS: u64 = 10_000;
 const STRIKES_KEPT: Duration = Duration::from_hours(24);
 
 /// The embedder. Vectors of one embedder have one length, and are never compared with another's.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Embedder {
     provider: Provider,
     /// None for an embedder that is faster than a hash of the text.
@@ -67,6 +67,13 @@ pub struct Defaults {
     pub weight_lexical: f32,
     /// How alike memories are that tell of one thing.
     pub cluster_similarity: f32,
+}
+
+impl std::fmt::Debug for Embedder {
+    /// Without what it remembers, which comes from texts.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedder").field("provider", &self.provider).finish_non_exhaustive()
+    }
 }
 
 impl Embedder {
