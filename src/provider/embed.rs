@@ -185,8 +185,12 @@ impl Embedder {
                 // A text that alone fails must not look like an embedder that is down, nor one that is set up wrongly and
                 // refuses everything like a text that does not fit.
                 Err(error) if error.may_be_the_text() => {
-                    self.check().await?;
-                    Err(if error.is_refusal() { EmbedError::Refused } else { error })
+                    match self.check().await {
+                        Ok(()) if error.is_refusal() => Err(EmbedError::Refused),
+                        // It was left alone because of this error.
+                        Ok(()) | Err(EmbedError::LeftAlone) => Err(error),
+                        Err(fault) => Err(fault),
+                    }
                 }
                 Err(error) => Err(error),
             }
