@@ -1,11 +1,12 @@
 #!/bin/bash
-# Uses a live memser with the clients that others write: each lists the tools, calls all five and checks an error.
+# Uses a live memser with the clients that others write: each lists the tools, calls all five and checks an error;
+# one also uses tokens that lack a right.
 # Prints a line for each client and mode, and fails if one did. The programs are in tests/interop and examples.
 #
 #   scripts/live.sh scripts/interop.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-: "${MEMSER_URL:?is not set: run scripts/live.sh $0}" "${MEMSER_TOKEN:?}"
+: "${MEMSER_URL:?is not set: run scripts/live.sh $0}" "${MEMSER_TOKEN:?}" "${MEMSER_READER_TOKEN:?}"
 
 . scripts/node.sh
 npm_get .tools/interop @modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2 \
@@ -34,6 +35,7 @@ try() {
 
 for mode in auto legacy 2026-07-28; do
     try "python $mode" env PYTHONPATH=.tools/python python3 tests/interop/python_client.py "$mode"
+    try "python $mode, refusals" env PYTHONPATH=.tools/python python3 tests/interop/refusals.py "$mode"
 done
 # A copy beside the packages: Node looks for them from where a program is.
 cp tests/interop/typescript.mjs .tools/interop/

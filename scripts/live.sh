@@ -4,7 +4,8 @@
 #
 #   scripts/live.sh COMMAND...
 #
-# The command finds MEMSER_URL (without /mcp) and MEMSER_TOKEN (every right).
+# The command finds MEMSER_URL (without /mcp), MEMSER_TOKEN (every right) and MEMSER_READER_TOKEN (may read the scopes
+# that start with `example:`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +27,7 @@ clean_up() {
     if [ -n "$memser" ] && ! kill -TERM "$memser" 2>/dev/null; then
         echo "memser has stopped by itself. The last lines of its log:" >&2
         tail -n 20 "$work/log" >&2
+        if [ "$status" = 0 ]; then status=1; fi
     fi
     wait 2>/dev/null || true
     rm -rf "$work"
@@ -38,11 +40,22 @@ trap 'exit 143' TERM HUP
 chmod 711 "$work"
 
 touch "$work/welcome" "$work/log"
-MEMSER_TOKEN=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
+new_token() {
+    od -An -N24 -tx1 /dev/urandom | tr -d ' \n'
+}
+MEMSER_TOKEN=$(new_token)
+MEMSER_READER_TOKEN=$(new_token)
+cat >"$work/tokens.toml" <<TOML
+[[token]]
+name = "reader"
+sha256 = "$(printf %s "$MEMSER_READER_TOKEN" | sha256sum | cut -d ' ' -f 1)"
+grants = ["example:*=read"]
+TOML
 # Nothing of the caller's configuration gets in. A process group of its own: Ctrl-C must reach the command first.
 set -m
-env -i PATH="$PATH" HOME="$work" MEMSER_BIND=127.0.0.1:0 MEMSER_TOKEN="$MEMSER_TOKEN" EMBEDDER=hash \
-    MEMSER_DATA_DIR="$work/data" MEMSER_PG_BIN="$MEMSER_PG_BIN" ${MEMSER_PG_USER:+MEMSER_PG_USER="$MEMSER_PG_USER"} \
+env -i PATH="$PATH" HOME="$work" MEMSER_BIND=127.0.0.1:0 EMBEDDER=hash MEMSER_TOKEN="$MEMSER_TOKEN" \
+    MEMSER_TOKENS_FILE="$work/tokens.toml" MEMSER_DATA_DIR="$work/data" MEMSER_PG_BIN="$MEMSER_PG_BIN" \
+    ${MEMSER_PG_USER:+MEMSER_PG_USER="$MEMSER_PG_USER"} \
     "${CARGO_TARGET_DIR:-target}/debug/memser" serve >"$work/welcome" 2>"$work/log" </dev/null &
 memser=$!
 set +m
@@ -56,7 +69,7 @@ if [ -z "$MEMSER_URL" ]; then
     echo 'error: memser did not start' >&2
     exit 1
 fi
-export MEMSER_URL MEMSER_TOKEN
+export MEMSER_URL MEMSER_TOKEN MEMSER_READER_TOKEN
 
 # In the background, so that a signal to this script is acted on at once instead of when the command ends.
 set -m
