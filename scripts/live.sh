@@ -8,6 +8,7 @@
 # that start with `example:`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/group.sh
 
 scripts/toolchain.sh
 # With the example, because cargo then selects the same features as for `cargo test`: nothing is built twice.
@@ -18,11 +19,11 @@ if [ -z "${MEMSER_PG_BIN:-}" ]; then
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/memser-live.XXXXXX")
-memser= command=
+memser=
 clean_up() {
     status=$?
     trap '' INT TERM HUP
-    if [ -n "$command" ] && kill -TERM -- "-$command" 2>/dev/null; then wait "$command" 2>/dev/null || true; fi
+    end_group
     # memser stops its Postgres on the way out; the folder must not go before.
     if [ -n "$memser" ] && ! kill -TERM "$memser" 2>/dev/null; then
         echo "memser has stopped by itself. The last lines of its log:" >&2
@@ -71,12 +72,4 @@ if [ -z "$MEMSER_URL" ]; then
 fi
 export MEMSER_URL MEMSER_TOKEN MEMSER_READER_TOKEN
 
-# In the background, so that a signal to this script is acted on at once instead of when the command ends.
-set -m
-"$@" <&0 &
-command=$!
-set +m
-status=0
-wait "$command" || status=$?
-command=
-exit "$status"
+run_group "$@"

@@ -7,6 +7,8 @@
 # MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN and MEMSER_TEST_MODEL_DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=scripts/group.sh
+. "$here/group.sh"
 
 # The folder of postgres, initdb and psql: the one that was named, or that of `make postgres`.
 if [ -z "${MEMSER_PG_BIN:-}" ]; then
@@ -25,12 +27,11 @@ export MEMSER_TEST_MODEL_DIR
 unset "${!PG@}"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/memser-test.XXXXXX")
-postgres= redis= command=
+postgres= redis=
 clean_up() {
     status=$?
     trap '' INT TERM HUP
-    # The whole group: cargo does not pass a signal on to the tests that it runs.
-    if [ -n "$command" ] && kill -TERM -- "-$command" 2>/dev/null; then wait "$command" 2>/dev/null || true; fi
+    end_group
     # Immediate shutdown: nobody will read this data again.
     if [ -n "$postgres" ]; then kill -QUIT "$postgres" 2>/dev/null || true; fi
     if [ -n "$redis" ]; then kill "$redis" 2>/dev/null || true; fi
@@ -126,12 +127,4 @@ start_on_free_port redis "$work/redis.log" redis_ready run_redis
 export MEMSER_TEST_DATABASE_URL="postgres://postgres:$password@127.0.0.1:${postgres_port:?}/postgres"
 export MEMSER_TEST_REDIS_URL="redis://127.0.0.1:${redis_port:?}/0"
 
-# In the background, so that a signal to this script is acted on at once instead of when the command ends.
-set -m
-"$@" <&0 &
-command=$!
-set +m
-status=0
-wait "$command" || status=$?
-command=
-exit "$status"
+run_group "$@"

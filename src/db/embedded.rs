@@ -193,7 +193,16 @@ fn hint(words: &str) -> &'static str {
 
 /// Removes a folder and what is in it, if it is there. Links in it are not followed.
 fn remove_folder(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(path) {
+    removed(path, fs::remove_dir_all(path))
+}
+
+/// Removes a file, if it is there. A link is not followed.
+fn remove_file(path: &Path) -> anyhow::Result<()> {
+    removed(path, fs::remove_file(path))
+}
+
+fn removed(path: &Path, outcome: std::io::Result<()>) -> anyhow::Result<()> {
+    match outcome {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }

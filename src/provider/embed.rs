@@ -14,6 +14,8 @@ use super::local::Local;
 use super::openai::OpenAi;
 use crate::error::Error;
 
+/// A text of memser's own, which every embedder that works takes.
+pub(in crate::provider) const HARMLESS: &str = "ready?";
 /// How often a text may fail alone, while another succeeds right after it, before it counts as refused.
 const STRIKES_MAX: u32 = 3;
 /// The texts of which failures are counted, and for how long after the last one. A refused text is then tried again.
@@ -291,7 +293,7 @@ impl Embedder {
     async fn check(&self) -> Result<(), EmbedError> {
         match &self.provider {
             Provider::OpenAi(openai) => openai.check().await,
-            Provider::Local(local) => local.embed(&["ready?"]).await.map(drop),
+            Provider::Local(local) => local.embed(&[HARMLESS]).await.map(drop),
             Provider::Hash { .. } => Ok(()),
         }
     }

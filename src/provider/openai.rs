@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::wire::Wire;
 pub use self::wire::native_dimensions;
 use super::breaker::{Breaker, Event, Pass};
-use super::embed::{Effort, EmbedError};
+use super::embed::{Effort, EmbedError, HARMLESS};
 use super::pieces::{PIECES_MAX, pieces, pool};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -32,8 +32,7 @@ pub const BATCH_BYTES_MAX: usize = 256 * 1024;
 /// How often a busy endpoint is asked again.
 const RETRIES_MAX: usize = 4;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
-/// Is embedded by every endpoint that works, and in this time: calls wait for it.
-const HARMLESS: &str = "ready?";
+/// How long [`HARMLESS`] may take: calls wait for it.
 const HARMLESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Vectors = std::result::Result<Vec<Vec<f32>>, EmbedError>;

@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::remove_file;
+
 /// How long a fast shutdown may take: it ends with a checkpoint, slow on a busy disk.
 pub(super) const FAST_SHUTDOWN: Duration = Duration::from_mins(1);
 /// An immediate shutdown writes nothing; its data is recovered from the log at the next start.
@@ -57,12 +59,7 @@ pub(super) fn stop(pg: &Path) -> anyhow::Result<()> {
     // Postgres itself takes any live process with the recorded pid for a server of this cluster and refuses to start.
     // It can be no such thing here, where every process's folder is known.
     if proc_is_there() && recorded.is_none_or(is_alive) {
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {}", file.display()));
-            }
-            _ => {}
-        }
+        remove_file(&file)?;
     }
     Ok(())
 }

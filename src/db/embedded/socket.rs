@@ -1,7 +1,6 @@
 //! The folder of the server's socket: short enough for the system, closed to everybody else.
 
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use anyhow::{Context, bail};
 use nix::unistd::geteuid;
 
 use super::account::Account;
+use super::remove_file;
 
 /// The number in the socket's name; nothing listens on this port.
 pub(super) const PORT: u16 = 5432;
@@ -65,13 +65,7 @@ impl SocketFolder {
     pub(super) fn clear(&self) -> anyhow::Result<()> {
         // Never recursive: the folder belongs to Postgres' user, who could have put anything there.
         for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
-            let file = self.path.join(name);
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", file.display()));
-                }
-                _ => {}
-            }
+            remove_file(&self.path.join(name))?;
         }
         Ok(())
     }

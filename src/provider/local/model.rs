@@ -11,6 +11,8 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 
+use crate::provider::embed::HARMLESS;
+
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -112,7 +114,7 @@ impl Model {
             dimensions: config.hidden_size,
         };
         // Files that do not belong together are found now and not by the first memory.
-        model.sums(&model.windows("ready?")?).context("the model cannot embed")?;
+        model.sums(&model.windows(HARMLESS)?).context("the model cannot embed")?;
         Ok(model)
     }
 
