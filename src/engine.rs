@@ -9,6 +9,7 @@ mod forget;
 pub mod guard;
 mod journal;
 pub mod judge;
+mod judgement;
 mod list;
 pub mod maintain;
 pub mod models;

@@ -6,14 +6,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::judge::{Verdict, judge};
+use super::judgement::Embedding;
 use super::models::Model;
 use super::statement::Statement;
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
 use crate::db::memory::{NewMemory, StoredMemory};
-use crate::db::recall::{Filter, by_meaning, size};
 use crate::db::{self, ScopeId, Tx, audit, idempotency, memory};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Tier};
@@ -24,24 +23,8 @@ use crate::working::NewWorking;
 const FIRST_CONFIDENCE: f32 = 0.8;
 /// How much of the way to certainty each further source goes.
 const CONFIDENCE_RISE: f32 = 0.25;
-/// How many of the nearest memories are judged.
-const JUDGED: i64 = 5;
 /// How long an idempotency key gives the first answer again.
 const IDEMPOTENCY_HOURS: i64 = 24;
-
-/// A text's vector with the model that made it.
-#[derive(Clone, Copy)]
-struct Embedding<'a> {
-    model: &'a Model,
-    vector: &'a [f32],
-}
-
-/// What the judge made of a new memory.
-#[derive(Default)]
-struct Judgement {
-    duplicate_of: Option<Likeness>,
-    contradicts: Vec<Likeness>,
-}
 
 impl Engine {
     /// Stores one memory.
@@ -200,53 +183,6 @@ impl Engine {
             Some(scope) => Ok((Tx::for_scope(&self.db, scope).await?, scope)),
             None => db::scope::open_or_create(&self.db, &call.scope, call.at).await,
         }
-    }
-
-    /// Holds the new memory against what is active: the same text first, then the nearest by meaning.
-    async fn judge_statement(
-        &self,
-        tx: &mut Tx,
-        scope: ScopeId,
-        statement: &Statement,
-        embedding: Option<Embedding<'_>>,
-    ) -> Result<Judgement> {
-        if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
-            let duplicate_of = Some(Likeness { id, similarity: 1.0 });
-            return Ok(Judgement { duplicate_of, ..Judgement::default() });
-        }
-        let Some(Embedding { model, vector }) = embedding else {
-            return Ok(Judgement::default());
-        };
-        let (size, active) = size(tx, scope).await?;
-        self.models.note_active(active);
-        let hits = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
-        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
-        let least = thresholds.duplicate.min(thresholds.conflict);
-        let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
-        if near.is_empty() {
-            return Ok(Judgement::default());
-        }
-        let ids: Vec<Uuid> = near.iter().map(|hit| hit.id).collect();
-        let known = memory::fetch(tx, scope, &ids).await?;
-        let mut judgement = Judgement::default();
-        for hit in near {
-            let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else {
-                continue;
-            };
-            let likeness = Likeness { id: hit.id, similarity: hit.score };
-            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
-                Verdict::Duplicate if judgement.duplicate_of.is_none() => {
-                    judgement.duplicate_of = Some(likeness);
-                }
-                Verdict::Conflict => judgement.contradicts.push(likeness),
-                Verdict::Duplicate | Verdict::Distinct => {}
-            }
-        }
-        if judgement.duplicate_of.is_some() {
-            // What was known stays as it was judged when it came.
-            judgement.contradicts.clear();
-        }
-        Ok(judgement)
     }
 
     async fn insert_statement(

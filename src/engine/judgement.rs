@@ -1,0 +1,79 @@
+//! What the stored memories say about a new one: the candidates for [judge], and what it made of them.
+
+use uuid::Uuid;
+
+use super::Engine;
+use super::judge::{Verdict, judge};
+use super::models::Model;
+use super::statement::Statement;
+use crate::api::Likeness;
+use crate::db::memory;
+use crate::db::recall::{Filter, by_meaning, size};
+use crate::db::{ScopeId, Tx};
+use crate::error::Result;
+
+/// How many of the nearest memories are judged.
+const JUDGED: i64 = 5;
+
+/// A text's vector with the model that made it.
+#[derive(Clone, Copy)]
+pub(super) struct Embedding<'a> {
+    pub(super) model: &'a Model,
+    pub(super) vector: &'a [f32],
+}
+
+/// What the judge made of a new memory.
+#[derive(Default)]
+pub(super) struct Judgement {
+    pub(super) duplicate_of: Option<Likeness>,
+    pub(super) contradicts: Vec<Likeness>,
+}
+
+impl Engine {
+    /// Holds the new memory against what is active: the same text first, then the nearest by meaning.
+    pub(super) async fn judge_statement(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        statement: &Statement,
+        embedding: Option<Embedding<'_>>,
+    ) -> Result<Judgement> {
+        if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
+            let duplicate_of = Some(Likeness { id, similarity: 1.0 });
+            return Ok(Judgement { duplicate_of, ..Judgement::default() });
+        }
+        let Some(Embedding { model, vector }) = embedding else {
+            return Ok(Judgement::default());
+        };
+        let (size, active) = size(tx, scope).await?;
+        self.models.note_active(active);
+        let hits = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
+        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
+        let least = thresholds.duplicate.min(thresholds.conflict);
+        let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
+        if near.is_empty() {
+            return Ok(Judgement::default());
+        }
+        let ids: Vec<Uuid> = near.iter().map(|hit| hit.id).collect();
+        let known = memory::fetch(tx, scope, &ids).await?;
+        let mut judgement = Judgement::default();
+        for hit in near {
+            let Some(old) = known.iter().find(|stored| stored.memory.id == hit.id) else {
+                continue;
+            };
+            let likeness = Likeness { id: hit.id, similarity: hit.score };
+            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
+                Verdict::Duplicate if judgement.duplicate_of.is_none() => {
+                    judgement.duplicate_of = Some(likeness);
+                }
+                Verdict::Conflict => judgement.contradicts.push(likeness),
+                Verdict::Duplicate | Verdict::Distinct => {}
+            }
+        }
+        if judgement.duplicate_of.is_some() {
+            // What was known stays as it was judged when it came.
+            judgement.contradicts.clear();
+        }
+        Ok(judgement)
+    }
+}
