@@ -15,6 +15,7 @@ pub mod maintain;
 pub mod models;
 mod recall;
 pub mod score;
+mod secret;
 mod statement;
 mod store;
 
@@ -41,6 +42,7 @@ use crate::working::Working;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+pub use secret::{SecretPolicy, Sieve};
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,12 +55,25 @@ const CENSUS_KEPT: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// The longest content, in bytes.
     pub max_content_bytes: usize,
+    /// How much a scope may hold.
+    pub quota: Quota,
+    /// What keeps credentials out.
+    pub sieve: Sieve,
     /// Whether similarity alone makes a conflict.
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+}
+
+/// How much a scope may hold of durable memories, superseded ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Memories.
+    pub memories: Option<u64>,
+    /// Bytes of their content.
+    pub bytes: Option<u64>,
 }
 
 /// What `/readyz` tells.
