@@ -65,7 +65,7 @@ async fn the_tools_are_these() {
       source?: string
       tags?: array
       ttl_seconds?: integer
-      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, supersedes, support, tier
+      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, redacted, supersedes, support, tier
     recall_memory (Recall memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       as_of?: string
