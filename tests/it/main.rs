@@ -12,6 +12,7 @@ mod forget_list;
 mod http;
 mod jwt;
 mod layout;
+mod limits;
 mod local_model;
 mod matrix;
 mod process;
