@@ -58,7 +58,9 @@ struct RuleFile {
 }
 
 fn regex<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Regex, D::Error> {
-    Regex::new(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    // Boundaries of ASCII words: others keep the engine from its fast path as soon as a text has a letter like é.
+    let pattern = String::deserialize(deserializer)?.replace(r"\b", r"(?-u:\b)");
+    Regex::new(&pattern).map_err(serde::de::Error::custom)
 }
 
 fn some_regex<'de, D: serde::Deserializer<'de>>(
