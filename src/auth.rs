@@ -127,10 +127,14 @@ impl Auth {
         self.tokens.is_empty() && self.jwt.is_none() && self.file.as_ref().is_none_or(is_empty)
     }
 
-    /// Fetches the issuer's keys, where there are any to fetch; a failure is logged.
-    pub async fn warm_up(&self, now: DateTime<Utc>) {
-        if let Some(verifier) = &self.jwt {
-            verifier.warm_up(now).await;
+    /// Fetches the issuer's keys, where there are any to fetch, before they are needed.
+    ///
+    /// # Errors
+    /// When the issuer does not give them; the first JWT tries again.
+    pub async fn warm_up(&self, now: DateTime<Utc>) -> anyhow::Result<()> {
+        match &self.jwt {
+            Some(verifier) => verifier.warm_up(now).await,
+            None => Ok(()),
         }
     }
 

@@ -178,9 +178,10 @@ fn caller(context: &RequestContext<RoleServer>) -> std::result::Result<&Caller, 
 
 fn instructions(caller: &Caller) -> String {
     let grants: Vec<String> = caller.grants.iter().take(GRANTS_SHOWN).map(ToString::to_string).collect();
+    let granted = if grants.is_empty() { "nothing".to_owned() } else { grants.join(", ") };
     let more = if caller.grants.len() > GRANTS_SHOWN { ", …" } else { "" };
     let sole = caller.sole_scope().map_or("", |_| " `scope` may be left out.");
-    format!("{INSTRUCTIONS}\nThis token is granted: {}{more}.{sole}", grants.join(", "))
+    format!("{INSTRUCTIONS}\nThis token is granted: {granted}{more}.{sole}")
 }
 
 impl ServerHandler for Handler {

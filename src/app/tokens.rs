@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use secrecy::{ExposeSecret, SecretString};
-use url::Url;
+use url::{Host, Url};
 
-use crate::auth::{Auth, Grant, random_token};
+use crate::auth::{Auth, Grant, KeySource, random_token};
 use crate::clock::Clock;
 use crate::config::{Config, Storage};
 use crate::model::Action;
@@ -39,12 +39,22 @@ pub(super) async fn accept(config: &Config, mcp_url: &Url, clock: &Clock) -> any
         auth.add_token("MEMSER_TOKEN", token, vec![Grant::everything(Action::Admin)]);
     }
     if let Some(issuer) = &config.issuer {
+        if let KeySource::Jwks(url) = &issuer.keys
+            && url.scheme() == "http"
+            && !url.host().is_some_and(|host| is_loopback(&host))
+        {
+            tracing::warn!(
+                "JWKS_URL is not https: whoever can change its answer on the way makes valid tokens"
+            );
+        }
         let mut issuer = issuer.clone();
         if issuer.audiences.is_empty() {
             issuer.audiences.push(mcp_url.as_str().to_owned());
         }
         auth.add_issuer(issuer).context("JWT_PUBLIC_KEY_FILE")?;
-        auth.warm_up(now).await;
+        if let Err(error) = auth.warm_up(now).await {
+            tracing::warn!("{error:#}");
+        }
     }
     if config.tokens_file.is_some() || config.token.is_some() || config.issuer.is_some() {
         if auth.is_empty(now) {
@@ -62,6 +72,14 @@ pub(super) async fn accept(config: &Config, mcp_url: &Url, clock: &Clock) -> any
     let (token, is_new) = first_token(&path)?;
     auth.add_token("first", &token, vec![Grant::everything(Action::Admin)]);
     Ok(Accepted { auth, first_token: is_new.then_some(token), token_file: Some(path) })
+}
+
+fn is_loopback(host: &Host<&str>) -> bool {
+    match host {
+        Host::Domain(name) => *name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    }
 }
 
 /// Reads the first token, or makes it: 256 random bits, readable by memser's user alone.

@@ -134,7 +134,10 @@ impl TokensOnDisk {
             .open(&partial)
             .with_context(failed)?;
         if let Ok(before) = fs::metadata(&self.path) {
-            fchown(&file, Some(before.uid()), Some(before.gid())).with_context(failed)?;
+            let made = file.metadata().with_context(failed)?;
+            if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+                fchown(&file, Some(before.uid()), Some(before.gid())).with_context(failed)?;
+            }
             file.set_permissions(fs::Permissions::from_mode(before.mode() & 0o777)).with_context(failed)?;
         }
         file.write_all(text.as_bytes()).with_context(failed)?;

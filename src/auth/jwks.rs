@@ -55,9 +55,9 @@ impl Jwks {
         Ok(Self(Arc::new(Inner { url, http, known: Mutex::default(), turn: tokio::sync::Mutex::default() })))
     }
 
-    /// Fetches the keys; a failure is logged, and the first token tries again.
-    pub(super) async fn warm_up(&self, now: DateTime<Utc>) {
-        self.fetch_in_turn(now).await;
+    /// Fetches the keys before they are needed; after a failure the first token tries again.
+    pub(super) async fn warm_up(&self, now: DateTime<Utc>) -> anyhow::Result<()> {
+        self.0.note(now, self.0.fetch().await)
     }
 
     /// The keys among which the one is that signed a token with this header, if any did.
@@ -95,12 +95,9 @@ impl Jwks {
                 }
                 known.tried_at = Some(now);
             }
-            match inner.fetch().await {
-                Ok(keys) => {
-                    let mut known = inner.known.lock().unwrap_or_else(PoisonError::into_inner);
-                    (known.keys, known.fetched_at) = (keys, Some(now));
-                }
-                Err(error) => tracing::warn!("JWKS_URL: the issuer's keys cannot be fetched: {error:#}"),
+            let fetched = inner.fetch().await;
+            if let Err(error) = inner.note(now, fetched) {
+                tracing::warn!("{error:#}");
             }
         });
         // It neither panics nor is it cancelled, other than by the end of the process.
@@ -109,6 +106,14 @@ impl Jwks {
 }
 
 impl Inner {
+    fn note(&self, now: DateTime<Utc>, fetched: anyhow::Result<Arc<[Key]>>) -> anyhow::Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.tried_at = Some(now);
+        known.keys = fetched.context("JWKS_URL: the issuer's keys cannot be fetched")?;
+        known.fetched_at = Some(now);
+        Ok(())
+    }
+
     async fn fetch(&self) -> anyhow::Result<Arc<[Key]>> {
         let mut answer = self.http.get(self.url.clone()).send().await?.error_for_status()?;
         let mut text = Vec::new();

@@ -153,9 +153,10 @@ impl Verifier {
     }
 
     /// Fetches the keys, where they are elsewhere.
-    pub(super) async fn warm_up(&self, now: DateTime<Utc>) {
-        if let Keys::Remote(jwks) = &self.keys {
-            jwks.warm_up(now).await;
+    pub(super) async fn warm_up(&self, now: DateTime<Utc>) -> anyhow::Result<()> {
+        match &self.keys {
+            Keys::One(_) => Ok(()),
+            Keys::Remote(jwks) => jwks.warm_up(now).await,
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::support::TestApp;
 use crate::support::database::TestDatabase;
+use crate::support::issuer::{KeySet, SigningKey};
 use crate::support::process::{Running, complaint, memser, output};
 
 fn printed(arguments: &[&str], variables: &[(&str, &str)]) -> String {
@@ -67,6 +68,38 @@ fn the_command_says_what_is_wrong() {
     ] {
         assert_eq!(output(arguments, &settings).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[tokio::test]
+async fn the_doctor_looks_at_the_token_file_and_at_the_issuer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens.toml");
+    let database = TestDatabase::create().await;
+    let (key, issuer) = (SigningKey::p256("k1"), KeySet::of(&[]).await);
+    let url = issuer.url();
+    let settings = [
+        ("MEMSER_TOKENS_FILE", path.to_str().unwrap()),
+        ("DATABASE_URL", database.url.as_str()),
+        ("JWKS_URL", url.as_str()),
+        ("JWT_ISSUER", "https://login.example.com"),
+    ];
+    let examine = || async {
+        // The key set is served by this very thread.
+        let mut command = tokio::process::Command::from(memser(&["doctor"], &settings));
+        String::from_utf8(command.output().await.unwrap().stdout).unwrap()
+    };
+    let found = examine().await;
+    assert!(found.contains("FAILED  tokens: JWKS_URL: the issuer's keys cannot be fetched"), "{found}");
+    issuer.rotate(&[&key]);
+    printed(&["token", "new", "--name", "bot", "--grant", "a=read"], &settings);
+    let found = examine().await;
+    assert!(
+        found.contains("tokens.toml can be read") && found.contains("the keys of https://login"),
+        "{found}"
+    );
+    std::fs::write(&path, "[[token]]").unwrap();
+    let found = examine().await;
+    assert!(found.contains("FAILED  tokens: the token file"), "{found}");
 }
 
 #[tokio::test]
