@@ -3,6 +3,7 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod resolve;
 mod store;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 
 use crate::model::{TagsMatch, Tier};

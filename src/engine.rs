@@ -14,7 +14,9 @@ mod list;
 pub mod maintain;
 pub mod models;
 mod recall;
+mod resolve;
 pub mod score;
+mod settle;
 mod statement;
 mod store;
 

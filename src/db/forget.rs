@@ -75,39 +75,6 @@ pub async fn derived(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uu
     .await?)
 }
 
-/// Makes the surviving originals of retracted facts active again, so that the next consolidation derives from what is
-/// left.
-///
-/// Of several with one text, and where that text is active already, history stays history.
-///
-/// # Errors
-/// When the connection is lost.
-pub async fn reactivate_originals(tx: &mut Tx, scope: ScopeId, facts: &[Uuid], gone: &[Uuid]) -> Result<()> {
-    let reactivated = sqlx::query!(
-        "update memories m
-            set valid_to = null, superseded_by = null, superseded_reason = null
-           from (select distinct on (o.content_hash) o.id
-                   from memories o
-                  where o.scope_id = $1 and o.superseded_by = any($2) and o.superseded_reason = 'consolidated'
-                    and o.id <> all($3)
-                    and not exists (select from memories a
-                                     where a.scope_id = $1 and a.content_hash = o.content_hash
-                                       and a.valid_to is null and a.id <> all($2))
-                  order by o.content_hash, o.id) as survivor
-          where m.scope_id = $1 and m.id = survivor.id",
-        scope.0,
-        facts,
-        gone
-    )
-    .execute(tx.conn())
-    .await?;
-    let change = scope::CounterChange {
-        unconsolidated: i64::try_from(reactivated.rows_affected()).unwrap_or(0),
-        ..scope::CounterChange::default()
-    };
-    scope::count(tx, scope, change).await
-}
-
 /// Deletes memories with all that hangs on them, after taking the last copy. The caller holds the scope's lock.
 ///
 /// # Errors

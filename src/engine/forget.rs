@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::{Call, Engine};
 use crate::api::{ForgetAnswer, ForgetArgs, TierCounts};
 use crate::auth::Caller;
-use crate::db::forget::{Forgetting, Selector, delete, derived, reactivate_originals, select};
-use crate::db::{ScopeId, Tx, audit};
+use crate::db::forget::{Forgetting, Selector, delete, derived, select};
+use crate::db::{ScopeId, Tx, audit, history};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, Tier, check_tags, parse_id};
 
@@ -78,7 +78,7 @@ impl Engine {
         }
         let how = Forgetting { by: &call.subject, at: call.at, erase: selection.erase };
         if !answer.retracted.is_empty() {
-            reactivate_originals(&mut tx, scope, &answer.retracted, &ids).await?;
+            history::reactivate_originals(&mut tx, scope, &answer.retracted, &ids).await?;
         }
         let gone: Vec<Uuid> = ids.iter().chain(&answer.retracted).copied().collect();
         if !gone.is_empty() {

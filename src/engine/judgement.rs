@@ -1,5 +1,6 @@
 //! What the stored memories say about a new one: the candidates for [judge], and what it made of them.
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::Engine;
@@ -7,9 +8,9 @@ use super::judge::{Verdict, judge};
 use super::models::Model;
 use super::statement::Statement;
 use crate::api::Likeness;
-use crate::db::memory;
 use crate::db::recall::{Filter, by_meaning, size};
 use crate::db::{ScopeId, Tx};
+use crate::db::{embedding, history, memory};
 use crate::error::Result;
 
 /// How many of the nearest memories are judged.
@@ -22,11 +23,25 @@ pub(super) struct Embedding<'a> {
     pub(super) vector: &'a [f32],
 }
 
+/// An active memory that the new one contradicts.
+#[derive(Clone, Copy)]
+pub(super) struct Contradicted {
+    pub(super) likeness: Likeness,
+    /// From when on it holds.
+    pub(super) valid_from: DateTime<Utc>,
+}
+
 /// What the judge made of a new memory.
 #[derive(Default)]
 pub(super) struct Judgement {
     pub(super) duplicate_of: Option<Likeness>,
-    pub(super) contradicts: Vec<Likeness>,
+    pub(super) contradicts: Vec<Contradicted>,
+}
+
+impl Judgement {
+    fn duplicate(id: Uuid) -> Self {
+        Self { duplicate_of: Some(Likeness { id, similarity: 1.0 }), ..Self::default() }
+    }
 }
 
 impl Engine {
@@ -39,8 +54,13 @@ impl Engine {
         embedding: Option<Embedding<'_>>,
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
-            let duplicate_of = Some(Likeness { id, similarity: 1.0 });
-            return Ok(Judgement { duplicate_of, ..Judgement::default() });
+            return Ok(Judgement::duplicate(id));
+        }
+        // History that is told again stays history.
+        if let Some(at) = statement.occurred_at
+            && let Some(id) = history::told_before(tx, scope, &statement.content_hash, at).await?
+        {
+            return Ok(Judgement::duplicate(id));
         }
         let Some(Embedding { model, vector }) = embedding else {
             return Ok(Judgement::default());
@@ -66,7 +86,10 @@ impl Engine {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
                     judgement.duplicate_of = Some(likeness);
                 }
-                Verdict::Conflict => judgement.contradicts.push(likeness),
+                Verdict::Conflict => {
+                    let valid_from = old.memory.valid_from;
+                    judgement.contradicts.push(Contradicted { likeness, valid_from });
+                }
                 Verdict::Duplicate | Verdict::Distinct => {}
             }
         }
@@ -75,5 +98,37 @@ impl Engine {
             judgement.contradicts.clear();
         }
         Ok(judgement)
+    }
+
+    /// Of the memories that `successor` superseded and that still held at `at`, those that the new one contradicts: it
+    /// comes between, and ends them earlier.
+    pub(super) async fn contradicted_in_history(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        statement: &Statement,
+        embedding: Embedding<'_>,
+        successor: Uuid,
+        at: DateTime<Utc>,
+    ) -> Result<Vec<Uuid>> {
+        let Embedding { model, vector } = embedding;
+        let held = history::held_before(tx, scope, successor, at).await?;
+        if held.is_empty() {
+            return Ok(held);
+        }
+        let alike = embedding::likeness(tx, model.space, scope, &held, vector).await?;
+        let known = memory::fetch(tx, scope, &held).await?;
+        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
+        let contradicts = |id: Uuid, similarity: f32| {
+            known.iter().any(|old| {
+                let verdict = judge(rule, thresholds, similarity, &old.memory.content, &statement.content);
+                old.memory.id == id && verdict == Verdict::Conflict
+            })
+        };
+        Ok(alike
+            .into_iter()
+            .filter(|&(id, similarity)| contradicts(id, similarity))
+            .map(|(id, _)| id)
+            .collect())
     }
 }

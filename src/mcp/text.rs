@@ -6,8 +6,8 @@ use chrono::SecondsFormat;
 use uuid::Uuid;
 
 use crate::api::{
-    ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer, StoreAnswer,
-    StoreOutcome,
+    ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer, ResolveAnswer,
+    StoreAnswer, StoreOutcome,
 };
 
 /// Stands before every line of stored text, so that no stored text can end its own fence.
@@ -31,6 +31,12 @@ pub(super) fn store(answer: &StoreAnswer) -> String {
         }
         (StoreOutcome::Stored, _) => format!("Stored as {}.", answer.id),
     };
+    if let Some(newer) = answer.superseded_by {
+        let _ = write!(text, " It is history: {newer} tells of a later time.");
+    }
+    if answer.outcome != StoreOutcome::Flagged && !answer.conflicts_with.is_empty() {
+        let _ = write!(text, " Contradicts {}, which stays as well.", alike(&answer.conflicts_with));
+    }
     if let Some(expiry) = answer.expires_at {
         let _ = write!(text, " Expires {}.", expiry.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
@@ -151,6 +157,23 @@ pub(super) fn consolidate(answer: &ConsolidateAnswer) -> String {
     }
     for skipped in &answer.skipped {
         let _ = write!(text, "\n\nSkipped {}: {}", ids(&skipped.members), skipped.reason);
+    }
+    degraded(&mut text, &answer.degraded);
+    text
+}
+
+pub(super) fn resolve(answer: &ResolveAnswer) -> String {
+    let mut text = format!("Done: {}.", answer.action.as_str());
+    if let Some(id) = answer.merged_into {
+        let _ = write!(text, " Merged into {id}.");
+    }
+    for (what, of) in [("Active again", &answer.restored), ("Superseded", &answer.superseded)] {
+        if !of.is_empty() {
+            let _ = write!(text, " {what}: {}.", ids(of));
+        }
+    }
+    for pair in &answer.conflicts {
+        let _ = write!(text, " Open now: {} contradicts {}.", pair.new_id, pair.old_id);
     }
     degraded(&mut text, &answer.degraded);
     text
