@@ -176,6 +176,7 @@ fn settings(decisions: &Decisions) -> Settings {
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
         recency_half_life_days: decisions.recency_half_life_days,
+        snapshot_retention_days: decisions.snapshot_retention_days,
     }
 }
 

@@ -127,6 +127,8 @@ pub struct Decisions {
     pub weights: PartialWeights,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
     /// How alike memories of one cluster are.
     pub consolidation_similarity: Option<f32>,
 }
@@ -312,6 +314,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             confidence: source.maybe("WEIGHT_CONFIDENCE")?,
         },
         recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
+        snapshot_retention_days: source.set("SNAPSHOT_RETENTION_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })
 }

@@ -61,6 +61,8 @@ pub struct Settings {
     pub conflict_policy: ConflictPolicy,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
 }
 
 /// What `/readyz` tells.

@@ -7,7 +7,7 @@ mod tools;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rmcp::model::{
@@ -104,7 +104,9 @@ impl Handler {
             }
             ToolName::Forget => {
                 let args = self.parse(caller, tool, arguments)?;
-                answer(Box::pin(engine.forget(caller, args)).await?, text::forget)
+                // In time to answer: what is left is for the next call.
+                let until = Instant::now() + self.call_timeout / 2;
+                answer(Box::pin(engine.forget(caller, args, until)).await?, text::forget)
             }
             ToolName::List => {
                 let args = self.parse(caller, tool, arguments)?;

@@ -250,6 +250,12 @@ pub(super) static GROUPS: &[Group] = &[
             key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
             key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
                 .default("30"),
+            key(
+                "SNAPSHOT_RETENTION_DAYS",
+                Kind::Whole(0, 36_500),
+                "How long the last copy of a forgotten memory is kept in the database. 0 drops it within minutes.",
+            )
+            .default("30"),
         ],
         introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
                        expired every\n10 minutes.\n",

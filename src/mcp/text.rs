@@ -140,6 +140,14 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
     if !answer.retracted.is_empty() {
         let _ = write!(text, " Retracted facts made from them: {}.", ids(&answer.retracted));
     }
+    if answer.erased > 0 {
+        let verb = if answer.dry_run { "Would erase" } else { "Erased" };
+        let _ = write!(text, " {verb} the copies of {} forgotten earlier.", answer.erased);
+    }
+    if !answer.complete {
+        text.push_str(" Not all of the selection yet: the same call again goes on.");
+    }
+    degraded(&mut text, &answer.degraded);
     text
 }
 
