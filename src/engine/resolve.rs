@@ -14,7 +14,7 @@ use crate::db::conflict::{self, Pair, Resolved};
 use crate::db::memory::{self, StoredMemory};
 use crate::db::{ScopeId, Tx, audit, history};
 use crate::error::{Error, Result};
-use crate::model::{Action, parse_id};
+use crate::model::{Action, Memory, parse_id};
 use crate::text;
 
 /// A checked request.
@@ -142,8 +142,9 @@ impl Engine {
                 answer.superseded = originals;
             }
             (_, Some(successor)) => {
-                if let Some(new) = history::active_end(&mut tx, scope, successor).await? {
-                    let pair = Pair { id: self.clock.new_id(), new, old: memory.id };
+                if let Some(rival) = history::active_end(&mut tx, scope, successor).await? {
+                    let rival = fetch_one(&mut tx, scope, rival).await?.memory;
+                    let pair = pair_of(self.clock.new_id(), &memory, &rival);
                     conflict::open(&mut tx, scope, pair, None, call.at).await?;
                     answer.conflicts.push(view_of(pair));
                 }
@@ -248,6 +249,13 @@ fn outcome(action: Resolution, contests: &[Contest]) -> Vec<(Uuid, Uuid, DateTim
         }
     }
     superseded
+}
+
+/// The pair of two memories, the one that holds from later on as the new one.
+fn pair_of(id: Uuid, a: &Memory, b: &Memory) -> Pair {
+    let age = |memory: &Memory| (memory.valid_from, memory.created_at, memory.id);
+    let (old, new) = if age(a) < age(b) { (a.id, b.id) } else { (b.id, a.id) };
+    Pair { id, new, old }
 }
 
 /// What a merged memory takes over: every tag, and of what can be had once, the latest.

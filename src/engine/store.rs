@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::judgement::Embedding;
+use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
 use super::settle::{Settlement, settle};
 use super::statement::Statement;
@@ -111,14 +111,21 @@ impl Engine {
         let mut contradicts = judgement.contradicts;
         contradicts.retain(|other| replaced.iter().all(|old| old.id != other.likeness.id));
         let settled = settle(statement.policy, statement.occurred_at, is_correction, contradicts);
+        let at = statement.occurred_at.unwrap_or(call.at);
+        let place = match (settled.superseded_by, embedding) {
+            (Some(next), Some(embedding)) => {
+                Some(self.place_in_history(&mut tx, scope, &statement, embedding, (next, at)).await?)
+            }
+            _ => None,
+        };
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
             None => {
-                self.insert_statement(&mut tx, scope, call, &statement, embedding, settled.superseded_by)
-                    .await?
+                let successor = place.as_ref().map(|place| place.successor);
+                self.insert_statement(&mut tx, scope, call, &statement, embedding, successor).await?
             }
         };
-        self.carry_out(&mut tx, scope, (call, &statement), embedding, &settled, answer.id).await?;
+        self.carry_out(&mut tx, scope, call, &settled, place, (answer.id, at)).await?;
         replaced.retain(|old| old.id != answer.id);
         let ids: Vec<Uuid> = replaced.iter().map(|old| old.id).collect();
         history::supersede(&mut tx, scope, &ids, answer.id, "replaced", call.at).await?;
@@ -148,25 +155,22 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Supersedes and flags what was settled, in the transaction that stored `answer`'s memory.
+    /// Supersedes and flags what was settled, in the transaction that stored `new`, which holds from `at` on.
     async fn carry_out(
         &self,
         tx: &mut Tx,
         scope: ScopeId,
-        (call, statement): (&Call, &Statement),
-        embedding: Option<Embedding<'_>>,
+        call: &Call,
         settled: &Settlement,
-        new: Uuid,
+        place: Option<Place>,
+        (new, at): (Uuid, DateTime<Utc>),
     ) -> Result<()> {
-        let at = statement.occurred_at.unwrap_or(call.at);
         let ids: Vec<Uuid> = settled.superseded.iter().map(|old| old.id).collect();
         if !ids.is_empty() {
             history::supersede(tx, scope, &ids, new, "conflict", at).await?;
         }
-        if let (Some((next, _)), Some(embedding)) = (&settled.superseded_by, embedding) {
-            let ends = self.contradicted_in_history(tx, scope, statement, embedding, next.id, at).await?;
-            let ends: Vec<Uuid> = ends.into_iter().filter(|id| *id != new).collect();
-            history::end_earlier(tx, scope, &ends, new, at).await?;
+        if let Some(place) = place {
+            history::end_earlier(tx, scope, &place.ends, new, at).await?;
         }
         for old in &settled.flagged {
             let pair = Pair { id: self.clock.new_id(), new, old: old.id };
@@ -210,7 +214,7 @@ impl Engine {
         call: &Call,
         statement: &Statement,
         embedding: Option<Embedding<'_>>,
-        superseded_by: Option<(Likeness, DateTime<Utc>)>,
+        successor: Option<Contradicted>,
     ) -> Result<StoreAnswer> {
         let memory = Memory {
             id: self.clock.new_id(),
@@ -225,9 +229,9 @@ impl Engine {
             created_at: call.at,
             occurred_at: statement.occurred_at,
             valid_from: statement.occurred_at.unwrap_or(call.at),
-            valid_to: superseded_by.map(|(_, from)| from),
-            superseded_by: superseded_by.map(|(next, _)| next.id),
-            superseded_reason: superseded_by.map(|_| "conflict".to_owned()),
+            valid_to: successor.map(|next| next.valid_from),
+            superseded_by: successor.map(|next| next.likeness.id),
+            superseded_reason: successor.map(|_| "conflict".to_owned()),
             expires_at: None,
         };
         let analysis = text::analyse(&memory.content);

@@ -162,7 +162,7 @@ async fn rmcps_own_client_uses_every_tool() {
     let config = StreamableHttpClientTransportConfig::with_uri(app.url("/mcp")).auth_header(ADMIN);
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = ClientConfig::default().serve(transport).await.unwrap();
-    assert_eq!(client.list_all_tools().await.unwrap().len(), 5);
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 6);
     for (tool, arguments) in [
         ("store_memory", json!({ "scope": "s", "content": "Ravi prefers tea." })),
         ("recall_memory", json!({ "scope": "s", "query": "What does Ravi drink?" })),

@@ -83,7 +83,7 @@ async fn flag_and_keep_both_keep_both() {
             .await
     };
     let kept = store("The staging server listens on port 8082", "keep_both").await;
-    assert_eq!((&kept["outcome"], &kept["conflicts_with"]), (&json!("stored"), &json!([])));
+    assert_eq!((&kept["outcome"], &kept["conflicts_with"][0]["id"]), (&json!("stored"), &json!(old)));
     assert_eq!(listed(&client, "conflicted").await, Vec::<String>::new());
     let flagged = store(PORT_8081, "flag").await;
     assert_eq!(flagged["outcome"], "flagged");
