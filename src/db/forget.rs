@@ -77,14 +77,14 @@ pub async fn lock(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Forgo
     rows.into_iter().map(|row| Ok(Forgotten { id: row.id, tier: Tier::from_db(&row.tier)? })).collect()
 }
 
-/// The facts that were made from one of these memories and are not among them.
+/// The facts that were made from one of these memories.
 ///
 /// # Errors
 /// When the connection is lost.
 pub async fn derived(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
     Ok(sqlx::query_scalar!(
         "select distinct memory_id from memory_origin
-          where scope_id = $1 and origin_id = any($2) and memory_id <> all($2) order by memory_id",
+          where scope_id = $1 and origin_id = any($2) order by memory_id",
         scope.0,
         ids
     )

@@ -159,17 +159,17 @@ pub async fn restore(tx: &mut Tx, scope: ScopeId, id: Uuid, apart: bool) -> Resu
     count_active(tx, scope, i64::from(tier.as_deref() == Some(Tier::Episodic.as_str()))).await
 }
 
-/// Takes a consolidated fact out of use, without a successor.
+/// Takes consolidated facts out of use, without a successor.
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn retire(tx: &mut Tx, scope: ScopeId, fact: Uuid, at: DateTime<Utc>) -> Result<()> {
+pub async fn retire(tx: &mut Tx, scope: ScopeId, facts: &[Uuid], at: DateTime<Utc>) -> Result<()> {
     sqlx::query!(
         "update memories
             set superseded_by = null, superseded_reason = 'undone', valid_to = greatest($3, valid_from)
-          where scope_id = $1 and id = $2",
+          where scope_id = $1 and id = any($2)",
         scope.0,
-        fact,
+        facts,
         at
     )
     .execute(tx.conn())
@@ -177,8 +177,8 @@ pub async fn retire(tx: &mut Tx, scope: ScopeId, fact: Uuid, at: DateTime<Utc>) 
     Ok(())
 }
 
-/// Makes the surviving originals of facts active again, so that the next consolidation derives from what is left;
-/// answers which.
+/// Makes the surviving originals of retired facts active again, so that the next consolidation derives from what is
+/// left; answers which.
 ///
 /// Of several with one text, and where that text is active already, history stays history.
 ///
@@ -199,7 +199,7 @@ pub async fn reactivate_originals(
                     and o.id <> all($3)
                     and not exists (select from memories a
                                      where a.scope_id = $1 and a.content_hash = o.content_hash
-                                       and a.valid_to is null and a.id <> all($2))
+                                       and a.valid_to is null)
                   order by o.content_hash, o.id) as survivor
           where m.scope_id = $1 and m.id = survivor.id
       returning m.id",

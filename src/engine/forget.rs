@@ -74,9 +74,11 @@ impl Engine {
             _ => Vec::new(),
         };
         let ids: Vec<Uuid> = durable.iter().map(|memory| memory.id).collect();
+        let whole: HashSet<Uuid> = ids.iter().copied().collect();
         if selection.dry_run {
             let mut answer = ForgetAnswer { dry_run: true, ..ForgetAnswer::default() };
             answer.retracted = derived(&mut tx, scope, &ids).await?;
+            answer.retracted.retain(|fact| !whole.contains(fact));
             tx.commit().await?;
             let working = working.iter().map(|memory| Forgotten { id: memory.id, tier: Tier::Working });
             count(&mut answer, working.chain(durable));
@@ -86,7 +88,6 @@ impl Engine {
             return Ok(answer);
         }
         tx.commit().await?;
-        let whole: HashSet<Uuid> = ids.iter().copied().collect();
         let mut answer = ForgetAnswer::default();
         let is_cut = i64::try_from(ids.len()).is_ok_and(|selected| selected == SELECTED);
         // The first chunk takes the working memories and what was forgotten earlier with it, also when it has no other.
@@ -128,9 +129,12 @@ impl Engine {
         // A fact of the selection goes with the first of its originals: it must not outlive it, if this is cut off.
         let facts = derived(&mut tx, scope, chunk).await?;
         let (selected, retracted): (Vec<Uuid>, Vec<Uuid>) = facts.iter().partition(|id| whole.contains(id));
-        let wanted: Vec<Uuid> = chunk.iter().chain(&facts).copied().collect();
+        let mut wanted: Vec<Uuid> = chunk.iter().chain(&facts).copied().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
         let there = lock(&mut tx, scope, &wanted).await?;
         let gone: Vec<Uuid> = there.iter().map(|memory| memory.id).collect();
+        history::retire(&mut tx, scope, &facts, call.at).await?;
         history::reactivate_originals(&mut tx, scope, &facts, &gone).await?;
         if !gone.is_empty() {
             let how = Forgetting { by: &call.subject, at: call.at, erase: selection.erase };

@@ -167,7 +167,7 @@ impl Engine {
         if fetch_one(tx, scope, fact).await?.memory.valid_to.is_some() {
             return Ok(());
         }
-        history::retire(tx, scope, fact, call.at).await?;
+        history::retire(tx, scope, &[fact], call.at).await?;
         answer.superseded.push(fact);
         answer.restored.extend(history::reactivate_originals(tx, scope, &[fact], &[]).await?);
         Ok(())

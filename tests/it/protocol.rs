@@ -65,7 +65,7 @@ async fn the_tools_are_these() {
       source?: string
       tags?: array
       ttl_seconds?: integer
-      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, supersedes, support, tier
+      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, superseded_by, supersedes, support, tier
     recall_memory (Recall memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       as_of?: string
@@ -91,7 +91,7 @@ async fn the_tools_are_these() {
       scope?: string
       tags?: array
       tier?: working|episodic|semantic
-      -> dry_run, error, forgotten, ids, retracted
+      -> complete, degraded, dry_run, erased, error, forgotten, ids, retracted
     list_memories (List memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       cursor?: string
@@ -110,6 +110,14 @@ async fn the_tools_are_these() {
       dry_run?: boolean
       scope?: string
       -> clusters, created, degraded, error, skipped, superseded
+    resolve_conflict (Resolve a conflict) read_only=false destructive=false idempotent=false open_world=false
+      action: keep_new|keep_old|keep_both|merge|restore
+      actor?: string
+      content?: string
+      memory_id: string
+      other_id?: string
+      scope?: string
+      -> action, conflicts, degraded, error, merged_into, resolved, restored, superseded
     "#);
     app.stop().await;
 }
