@@ -24,6 +24,28 @@ pub(super) fn date(word: &str) -> Option<&'static str> {
     BY_SPELLING[1].get(word).copied()
 }
 
+/// What kind of date a canonical one is: only dates of one kind stand in place of each other, because "tomorrow" may well
+/// be Thursday.
+pub(super) fn date_kind(date: &str) -> usize {
+    let place = DATES.iter().position(|(name, _)| *name == date).unwrap_or(DATES.len());
+    [FIRST_WEEKDAY, FIRST_DAY, FIRST_TIME].iter().filter(|first| place >= **first).count()
+}
+
+/// What a unit measures: only measures of one kind stand in place of each other.
+pub(super) fn dimension(unit: &'static str) -> &'static str {
+    match unit {
+        "km" | "m" | "cm" | "mm" | "mi" | "ft" | "in" => "length",
+        "kg" | "g" | "mg" | "lb" | "oz" => "weight",
+        "l" | "ml" => "volume",
+        "ns" | "us" | "ms" | "s" | "min" | "h" | "day" | "week" | "month" | "year" => "duration",
+        "kb" | "mb" | "gb" | "tb" => "data",
+        "$" | "€" | "£" => "money",
+        "°" | "°c" | "°f" => "temperature",
+        "k" | "million" | "billion" => "count",
+        unit => unit,
+    }
+}
+
 /// The value of a number word.
 pub(super) fn number(word: &str) -> Option<u32> {
     NUMBER_WORDS.get(word).copied()
@@ -110,6 +132,17 @@ pub(super) const LABELLED: &[&str] = &[
     "paso",
     "passo",
     "stap", // es, it, pt, nl
+];
+
+/// Forms of "to be" before a participle.
+pub(super) const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being", "am"];
+
+/// Words that a sentence needs by its grammar and that say nothing: with or without them, it is the same statement. The
+/// past tense is not among them ("was" is no longer), nor are pronouns and prepositions of place and time.
+#[rustfmt::skip]
+pub(super) const GRAMMAR: &[&str] = &[
+    "a", "an", "the", "some", "is", "are", "am", "be", "being", "been", "that", "which", "who", "by", "of", "for", "and", "so",
+    "please", "also",
 ];
 
 /// What follows a negation that does not negate: `not only`, `no problem`, `can't wait`.
@@ -206,6 +239,11 @@ const UNITS: &[(&str, &[&str])] = &[
     ("pm", &["pm", "p.m"]),
 ];
 
+/// Where the weekdays, the days and the times of day begin in [`DATES`], which begins with the twelve months.
+const FIRST_WEEKDAY: usize = 12;
+const FIRST_DAY: usize = FIRST_WEEKDAY + 7;
+const FIRST_TIME: usize = FIRST_DAY + 3;
+
 /// Months, weekdays, days and times of day, by their spellings. Short forms that are words (`mar`, `sun`) and
 /// the month `may`, which [`super::facts`] reads by its neighbours, are left out.
 #[rustfmt::skip]
@@ -254,6 +292,8 @@ pub(super) const OPPOSITES: &[(&str, &str)] = &[
     ("required", "optional"), ("active", "inactive"), ("happy", "unhappy"), ("safe", "unsafe"), ("win", "lose"),
     ("right", "wrong"), ("early", "late"), ("last", "next"), ("big", "small"), ("old", "young"), ("old", "new"), ("high", "low"),
     ("fast", "slow"), ("inside", "outside"), ("asleep", "awake"), ("present", "absent"), ("online", "offline"),
+    ("top", "bottom"), ("left", "right"), ("above", "below"), ("north", "south"), ("east", "west"), ("upstairs", "downstairs"),
+    ("indoors", "outdoors"), ("upper", "lower"), ("forward", "backward"), ("uphill", "downhill"),
 ];
 
 /// Words that announce the one value an attribute has at a time, so that another name there is a correction and
