@@ -66,7 +66,7 @@ pub fn compare(old: &str, new: &str) -> Comparison {
     let (old, new) = (facts::plain(old), facts::plain(new));
     let (old_record, new_record) = (Record::of(&old), Record::of(&new));
     let (old, new) = (Facts::of(old_record.unstamped), Facts::of(new_record.unstamped));
-    let difference = framed(&old_record, &new_record, stated(&old, &new));
+    let difference = framed(&old_record, &new_record, &stated(&old, &new));
     Comparison { difference, wording: wording(&old, &new) }
 }
 
@@ -100,6 +100,7 @@ fn stated(old: &Facts, new: &Facts) -> Stated {
         slot(old, new, &mut values),
         look_alikes(old, new),
         roles(old, new),
+        contrasts(old, new),
     ];
     let rest = |facts: &Facts| -> BTreeSet<String> {
         let rest = facts.content().filter(|word| !values.contains(*word));
@@ -113,7 +114,7 @@ fn stated(old: &Facts, new: &Facts) -> Stated {
 }
 
 /// What follows once it counts who says it when, under which heading, and whether it is said or asked.
-fn framed(old: &Record<'_>, new: &Record<'_>, stated: Stated) -> Difference {
+fn framed(old: &Record<'_>, new: &Record<'_>, stated: &Stated) -> Difference {
     let differs = record::is_other_speaker(old, new) || old.asks() != new.asks();
     let (old_value, new_value) = (old.value(), new.value());
     let (mut is_refined, mut is_other_value) = (false, false);
@@ -271,6 +272,12 @@ fn roles(old: &Facts, new: &Facts) -> Difference {
     } else {
         Difference::None
     }
+}
+
+/// "But" in only one of the texts brings something that the other does not say.
+fn contrasts(old: &Facts, new: &Facts) -> Difference {
+    let has = |facts: &Facts| words::CONTRASTS.iter().any(|word| facts.has_word(word));
+    if has(old) == has(new) { Difference::None } else { Difference::Other }
 }
 
 fn wording(old: &Facts, new: &Facts) -> Wording {

@@ -67,7 +67,8 @@ impl<'a> Record<'a> {
         let folded = text::fold(value);
         let words: Vec<&str> =
             folded.split(' ').map(|word| word.trim_matches(|c: char| !c.is_alphanumeric())).collect();
-        let is_value = words.len() <= MAX_VALUE_WORDS && !words.iter().any(|word| CLAUSE_WORDS.contains(word));
+        let is_value =
+            words.len() <= MAX_VALUE_WORDS && !words.iter().any(|word| CLAUSE_WORDS.contains(word));
         is_value.then(|| text::query_terms(value).into_iter().collect())
     }
 }
@@ -78,7 +79,8 @@ pub(super) fn refines(old: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
 }
 
 fn is_question(text: &str) -> bool {
-    text.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '!')).ends_with(['?', '؟'])
+    text.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '!'))
+        .ends_with(['?', '؟'])
 }
 
 fn stamp(text: &str) -> Option<(&str, &str)> {
