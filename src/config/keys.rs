@@ -182,7 +182,7 @@ pub(super) static GROUPS: &[Group] = &[
                 Kind::Number(0.0, 1.0),
                 "Cosine from which two memories may say the same.",
             )
-            .unset("the embedder's: `0.95` for `openai`, `0.92` for `local`, `0.97` for `hash`"),
+            .unset("the embedder's: `0.95` for `openai`, `0.88` for `local`, `0.97` for `hash`"),
             key(
                 "CONFLICT_THRESHOLD",
                 Kind::Number(0.0, 1.0),

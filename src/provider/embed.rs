@@ -145,7 +145,7 @@ impl Embedder {
                 cluster_similarity: 0.75,
             },
             Provider::Local(_) => Defaults {
-                thresholds: Thresholds { duplicate: 0.92, conflict: 0.7 },
+                thresholds: Thresholds { duplicate: 0.88, conflict: 0.7 },
                 weight_vector: 0.5,
                 weight_lexical: 0.5,
                 cluster_similarity: 0.75,
