@@ -165,6 +165,14 @@ pub struct MemoryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
     pub superseded_by: Option<Uuid>,
+    /// Until when a superseded memory held; it held from `occurred_at` on, or from `created_at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    pub valid_to: Option<DateTime<Utc>>,
+    /// Why it was superseded: conflict, replaced, consolidated, or undone for a fact that a reviewer took apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub superseded_reason: Option<String>,
     /// Memories that it contradicts, waiting for review.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub conflicts_with: Vec<Uuid>,

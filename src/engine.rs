@@ -278,6 +278,8 @@ fn view_of(memory: Memory) -> MemoryView {
         confidence: memory.confidence,
         support: memory.support,
         superseded_by: memory.superseded_by,
+        valid_to: memory.valid_to,
+        superseded_reason: memory.superseded_reason,
         conflicts_with: Vec::new(),
         origin: Vec::new(),
     }

@@ -180,15 +180,16 @@ pub(super) static GROUPS: &[Group] = &[
             key(
                 "DUPLICATE_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may say the same.",
+                "Cosine from which two memories that differ in a word or two may say the same. Those of the same words need \
+                 `CONFLICT_THRESHOLD`.",
             )
             .unset("the embedder's: `0.95` for `openai`, `0.88` for `local`, `0.97` for `hash`"),
             key(
                 "CONFLICT_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may contradict each other.",
+                "Cosine from which two memories may contradict each other, or repeat each other in the same words.",
             )
-            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.6` for `hash`"),
+            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.4` for `hash`"),
             key(
                 "CONFLICT_RULE",
                 Kind::OneOf(&["guarded", "similarity"]),

@@ -107,6 +107,9 @@ fn memory(text: &mut String, number: usize, memory: &MemoryView, score: Option<f
         None if memory.status != "active" => text.push_str(" · superseded"),
         None => {}
     }
+    if let Some(end) = memory.valid_to {
+        let _ = write!(text, " · held until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true));
+    }
     if !memory.conflicts_with.is_empty() {
         let _ = write!(text, " · conflicts with {}", ids(&memory.conflicts_with));
     }
@@ -220,6 +223,8 @@ mod tests {
             support: 1,
             status: "active".to_owned(),
             superseded_by: None,
+            valid_to: None,
+            superseded_reason: None,
             conflicts_with: vec![],
             origin: vec![],
         };

@@ -151,7 +151,7 @@ impl Embedder {
                 cluster_similarity: 0.75,
             },
             Provider::Hash { .. } => Defaults {
-                thresholds: Thresholds { duplicate: 0.97, conflict: 0.6 },
+                thresholds: Thresholds { duplicate: 0.97, conflict: 0.4 },
                 weight_vector: 0.2,
                 weight_lexical: 0.8,
                 cluster_similarity: 0.6,

@@ -314,6 +314,7 @@ async fn snapshots_are_dropped_after_their_time() {
 async fn a_selected_fact_goes_with_its_first_original_and_the_others_come_back() {
     let app = TestApp::builder()
         .set("DUPLICATE_THRESHOLD", "1")
+        .set("CONFLICT_THRESHOLD", "1")
         .set("CONSOLIDATION_SIMILARITY", "0.7")
         .start()
         .await;
@@ -375,4 +376,64 @@ async fn an_original_with_the_very_text_of_its_fact_comes_back() {
     let listed = client.ok("list_memories", json!({ "scope": "user:1" })).await;
     assert_eq!(listed["memories"][0]["id"], ids[1], "{listed}");
     app.stop().await;
+}
+
+#[tokio::test]
+async fn no_sweep_brings_a_forgotten_memory_back() {
+    let endpoint = embedder::endpoint(|_| vec![1.0, 0.0]).await;
+    let app = embedder::asking(&endpoint.uri(), 2).set("CONSOLIDATION_MIN_EPISODIC", "2").start().await;
+    let client = app.admin();
+    let mut ids = Vec::new();
+    for content in ["Anna likes tea", "Boats leave at noon", "Chess is played on Mondays"] {
+        let arguments = json!({ "scope": "user:1", "content": content, "on_conflict": "keep_both" });
+        ids.push(client.ok("store_memory", arguments).await["id"].clone());
+    }
+    assert_eq!(app.jobs.run(Sweep::Consolidate).await, Ran::Done);
+    assert_eq!(
+        contents(&client.ok("list_memories", json!({ "scope": "user:1", "tier": "semantic" })).await).len(),
+        1
+    );
+    forget(&app, json!({ "memory_id": ids[0] })).await;
+    for sweep in Sweep::ALL {
+        assert_eq!(app.jobs.run(sweep).await, Ran::Done, "{sweep:?}");
+    }
+    let all = json!({ "scope": "user:1", "query": "tea boats chess", "include_superseded": true });
+    let found = contents(&client.ok("recall_memory", all).await).join(" ");
+    assert!(found.contains("Boats") && found.contains("Chess") && !found.contains("tea"), "{found}");
+    let facts = client.ok("list_memories", json!({ "scope": "user:1", "tier": "semantic" })).await;
+    assert_eq!(
+        facts["memories"][0]["origin"],
+        json!([ids[1], ids[2]]),
+        "the fact is made anew of the others"
+    );
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_found_by_no_road() {
+    for builder in [TestApp::builder(), TestApp::builder().redis()] {
+        let app = builder.start().await;
+        let client = app.admin();
+        let text = "The heron stands in the reeds";
+        let durable = client.store("user:1", text).await;
+        let working = json!({ "scope": "user:1", "content": "Feed the heron", "ttl_seconds": 60 });
+        let working = client.ok("store_memory", working).await["id"].clone();
+        client.store("user:1", "Bread rises overnight").await;
+        for id in [json!(durable), working] {
+            forget(&app, json!({ "memory_id": id })).await;
+            let by_id = client.refused("list_memories", json!({ "scope": "user:1", "memory_id": id })).await;
+            assert_eq!(by_id["code"], "not_found");
+        }
+        // By its very text, by a word, by meaning, as history, as neighbour of what was stored next.
+        for query in [text, "heron", "a bird in the water", "bread"] {
+            let call = json!({ "scope": "user:1", "query": query, "include_superseded": true });
+            let found = contents(&client.ok("recall_memory", call).await);
+            assert!(!found.iter().any(|found| found.contains("heron")), "{query}: {found:?}");
+        }
+        for status in ["active", "superseded", "conflicted", "pending"] {
+            let listed = client.ok("list_memories", json!({ "scope": "user:1", "status": status })).await;
+            assert!(!listed.to_string().contains("heron"), "{status}");
+        }
+        app.stop().await;
+    }
 }

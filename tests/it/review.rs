@@ -106,6 +106,29 @@ async fn a_merge_supersedes_both_and_keeps_their_labels() {
 }
 
 #[tokio::test]
+async fn of_two_reviewers_at_once_one_decides() {
+    let app = TestApp::start().await;
+    let second = TestApp::builder().beside(&app).start().await;
+    let clients = [app.admin(), second.admin()];
+    let (_, new) = flagged(&clients[0]).await;
+    let texts =
+        ["It listens on 8080 inside and 8081 outside", "The port depends on the data centre: 8080 or 8081"];
+    let calls = clients.iter().zip(texts).map(|(client, text)| {
+        client.call("resolve_conflict", review(&new, "merge", &json!({ "content": text })))
+    });
+    let outcomes = futures::future::join_all(calls).await;
+    let refused: Vec<&Value> = outcomes
+        .iter()
+        .filter(|outcome| outcome.is_error)
+        .map(|outcome| &outcome.structure["error"]["code"])
+        .collect();
+    assert_eq!(refused, [&json!("conflict")], "{outcomes:?}");
+    assert_eq!(listed(&clients[0], "active").await.len(), 1);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn of_several_conflicts_the_one_that_is_meant_is_named() {
     let app = TestApp::start().await;
     let client = app.admin();
@@ -188,6 +211,7 @@ async fn a_text_that_is_active_again_by_itself_is_not_restored_twice() {
 async fn restoring_an_original_takes_the_fact_apart_for_good() {
     let app = TestApp::builder()
         .set("DUPLICATE_THRESHOLD", "1")
+        .set("CONFLICT_THRESHOLD", "1")
         .set("CONSOLIDATION_SIMILARITY", "0.7")
         .set("CONSOLIDATION_MIN_EPISODIC", "2")
         .start()

@@ -99,6 +99,42 @@ async fn flag_and_keep_both_keep_both() {
 }
 
 #[tokio::test]
+async fn what_replaces_a_text_leaves_nothing_of_it_in_recall() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let old = client.store("user:1", "The recipe needs flour, butter and a cup of walnuts").await;
+    let new = "The recipe needs flour and butter";
+    client.ok("store_memory", json!({ "scope": "user:1", "content": new, "replaces": old })).await;
+    assert_eq!(client.recall("user:1", "Does the recipe need walnuts?").await, [new]);
+    assert_eq!(client.recall("user:1", "Which flour does the recipe need?").await, [new]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_contradiction_is_seen_and_an_addition_is_none() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let cases = [
+        ("I love Chinese food", "I hate Chinese food", "superseded"),
+        ("My name is liguoyu", "My name is liguosong", "superseded"),
+        ("The service uses Redis", "The service does not use Redis", "superseded"),
+        ("The meeting is on 3 May", "The meeting is on 4 May", "superseded"),
+        ("I like tea", "I like tea but prefer coffee", "stored"),
+        ("I like tea", "I like tea, although it keeps me awake", "stored"),
+        ("Anna lives in Rome", "Anne lives in Rome", "stored"),
+        ("Order 17 was paid", "Order 18 was paid", "stored"),
+    ];
+    for (at, (first, second, outcome)) in cases.into_iter().enumerate() {
+        let scope = format!("user:{at}");
+        client.store(&scope, first).await;
+        let answer = client.ok("store_memory", json!({ "scope": scope, "content": second })).await;
+        assert_eq!(answer["outcome"], outcome, "{first} / {second}");
+        assert!(client.recall(&scope, second).await.contains(&second.to_owned()), "{second}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn replaces_needs_an_active_memory_of_the_scope() {
     let app = TestApp::start().await;
     let client = app.admin();
