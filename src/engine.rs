@@ -16,6 +16,7 @@ pub mod models;
 mod recall;
 mod resolve;
 pub mod score;
+mod secret;
 mod settle;
 mod statement;
 mod store;
@@ -43,6 +44,7 @@ use crate::working::Working;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+pub use secret::{SecretPolicy, Sieve};
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,6 +57,10 @@ const CENSUS_KEPT: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// The longest content, in bytes.
     pub max_content_bytes: usize,
+    /// How much a scope may hold.
+    pub quota: Quota,
+    /// What keeps credentials out.
+    pub sieve: Sieve,
     /// Whether similarity alone makes a conflict.
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
@@ -63,6 +69,15 @@ pub struct Settings {
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.
     pub snapshot_retention_days: u32,
+}
+
+/// How much a scope may hold of durable memories, superseded ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Memories.
+    pub memories: Option<u64>,
+    /// Bytes of their content.
+    pub bytes: Option<u64>,
 }
 
 /// What `/readyz` tells.

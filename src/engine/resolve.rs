@@ -89,7 +89,7 @@ impl Engine {
         let members: Vec<&StoredMemory> =
             contests.iter().flat_map(|contest| [&contest.old, &contest.new]).collect();
         let args = StoreArgs { content: review.content.unwrap_or_default(), ..of_all(&members) };
-        let mut statement = Statement::check(args, &self.settings)?;
+        let mut statement = Statement::check(self.settings.sieve.sift(args), &self.settings)?;
         statement.replaces = members.iter().map(|member| member.memory.id).collect();
         statement.replaces.sort_unstable();
         statement.replaces.dedup();
@@ -105,6 +105,7 @@ impl Engine {
             answer.conflicts =
                 against.map(|old| ConflictView { new_id: stored.id, old_id: old.id }).collect();
         }
+        answer.redacted = stored.redacted;
         answer.degraded = stored.degraded;
         Ok(answer)
     }
@@ -304,6 +305,7 @@ const fn nothing(action: Resolution) -> ResolveAnswer {
         superseded: Vec::new(),
         restored: Vec::new(),
         conflicts: Vec::new(),
+        redacted: Vec::new(),
         degraded: Vec::new(),
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
 use super::settle::{Settlement, settle};
-use super::statement::Statement;
+use super::statement::{Statement, check_room};
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
@@ -35,10 +35,11 @@ impl Engine {
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` and `limit_exceeded` with the field;
     /// `not_found` and `conflict` for `replaces`; `idempotency_mismatch`; `unavailable`. Nothing is stored then.
     pub async fn store(&self, caller: &Caller, args: StoreArgs) -> Result<StoreAnswer> {
-        let call =
-            self.authorise(caller, "store_memory", Action::Write, args.scope.as_deref(), args.actor.clone())?;
+        let sifted = self.settings.sieve.sift(args);
+        let (scope, actor) = (sifted.args.scope.as_deref(), sifted.args.actor.clone());
+        let call = self.authorise(caller, "store_memory", Action::Write, scope, actor)?;
         let result = async {
-            let statement = Statement::check(args, &self.settings)?;
+            let statement = Statement::check(sifted, &self.settings)?;
             match statement.ttl {
                 Some(ttl) => self.store_working(&call, statement, ttl).await,
                 None => self.store_durable(&call, statement).await,
@@ -81,6 +82,7 @@ impl Engine {
             confidence: crate::working::CONFIDENCE,
             embedding: EmbeddingState::None,
             expires_at: Some(put.expires_at),
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         };
         let mut tx = Tx::for_scope(&self.db, scope).await?;
@@ -216,6 +218,8 @@ impl Engine {
         embedding: Option<Embedding<'_>>,
         successor: Option<Contradicted>,
     ) -> Result<StoreAnswer> {
+        let (memories, bytes) = db::scope::holds(tx, scope).await?;
+        check_room(self.settings.quota, memories, bytes, statement.content.len())?;
         let memory = Memory {
             id: self.clock.new_id(),
             tier: Tier::Episodic,
@@ -254,6 +258,7 @@ impl Engine {
             confidence: memory.confidence,
             embedding: if embedding.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
             expires_at: None,
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         })
     }
@@ -282,6 +287,7 @@ impl Engine {
             confidence,
             embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
             expires_at: None,
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         })
     }
@@ -317,6 +323,7 @@ async fn finish(
         "tier": answer.tier,
         "supersedes": ids(&answer.supersedes),
         "conflicts_with": ids(&answer.conflicts_with),
+        "redacted": answer.redacted,
     });
     audit::append(tx.conn(), &[call.audit("ok", Some(answer.id), detail)]).await
 }

@@ -40,6 +40,9 @@ pub(super) fn store(answer: &StoreAnswer) -> String {
     if let Some(expiry) = answer.expires_at {
         let _ = write!(text, " Expires {}.", expiry.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
+    if !answer.redacted.is_empty() {
+        let _ = write!(text, " Left out, as it looks like a credential: {}.", answer.redacted.join(", "));
+    }
     degraded(&mut text, &answer.degraded);
     text
 }

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use memser::auth::Auth;
+use memser::auth::{Auth, TokenLimits};
 use memser::clock::Clock;
 use memser::http::{Ends, HttpSettings, router};
 use secrecy::SecretString;
@@ -51,7 +51,8 @@ async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Se
         allowed_origins: vec!["https://app.example".to_owned()],
         max_body_bytes: 10_000,
         call_timeout: Duration::from_secs(30),
-        rate_limit: None,
+        issuer: None,
+        token_limits: TokenLimits::default(),
         silent_after: Duration::from_secs(3),
         comment_every: Duration::from_millis(400),
     };
@@ -365,7 +366,7 @@ async fn a_fault_shows_none_of_its_cause() {
 
 #[tokio::test]
 async fn the_limit_counts_for_each_subject() {
-    let service = service(|settings| settings.rate_limit = NonZeroU32::new(1)).await;
+    let service = service(|settings| settings.token_limits.per_second = NonZeroU32::new(1)).await;
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(send(&service, post(ping)).await.0, 200);
     let (status, headers, body) = send(&service, post(ping)).await;

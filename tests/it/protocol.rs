@@ -65,7 +65,7 @@ async fn the_tools_are_these() {
       source?: string
       tags?: array
       ttl_seconds?: integer
-      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, superseded_by, supersedes, support, tier
+      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, redacted, superseded_by, supersedes, support, tier
     recall_memory (Recall memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       as_of?: string
@@ -117,7 +117,7 @@ async fn the_tools_are_these() {
       memory_id: string
       other_id?: string
       scope?: string
-      -> action, conflicts, degraded, error, merged_into, resolved, restored, superseded
+      -> action, conflicts, degraded, error, merged_into, redacted, resolved, restored, superseded
     "#);
     app.stop().await;
 }
