@@ -175,6 +175,7 @@ fn settings(decisions: &Decisions) -> Settings {
         max_content_bytes: decisions.max_content_bytes,
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
+        bm25: decisions.bm25,
         recency_half_life_days: decisions.recency_half_life_days,
     }
 }

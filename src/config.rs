@@ -20,7 +20,7 @@ use url::Url;
 
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
-use crate::engine::score::Weights;
+use crate::engine::score::{Bm25, Weights};
 use crate::model::ConflictPolicy;
 use crate::provider::local::{self, HubName};
 use crate::provider::openai::OpenAiSettings;
@@ -125,6 +125,8 @@ pub struct Decisions {
     pub conflict_policy: ConflictPolicy,
     /// What counts how much, where set.
     pub weights: PartialWeights,
+    /// How words are weighed.
+    pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
     /// How alike memories of one cluster are.
@@ -311,6 +313,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             frequency: source.maybe("WEIGHT_FREQUENCY")?,
             confidence: source.maybe("WEIGHT_CONFIDENCE")?,
         },
+        bm25: Bm25 { k1: source.set("BM25_K1")?, b: source.set("BM25_B")? },
         recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })

@@ -43,6 +43,7 @@ use crate::working::Working;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+use score::Bm25;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,6 +60,8 @@ pub struct Settings {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
+    /// How words are weighed.
+    pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
 }

@@ -10,7 +10,7 @@ mod analyse;
 pub(crate) mod segment;
 mod sentence;
 
-pub use analyse::{Analysis, MAX_QUERY_TERMS, MAX_TERM_BYTES, analyse, query_terms, stem};
+pub use analyse::{Analysis, MAX_QUERY_TERMS, MAX_TERM_BYTES, analyse, query_terms, query_words, stem};
 pub(crate) use analyse::{is_stop_word, term_sequence};
 pub use sentence::sentences;
 

@@ -68,6 +68,12 @@ pub fn query_terms(text: &str) -> Vec<String> {
     terms
 }
 
+/// The words that a query asks for, each with its spellings.
+#[must_use]
+pub fn query_words(text: &str) -> Vec<Vec<String>> {
+    query_terms(text).into_iter().map(|term| vec![term]).collect()
+}
+
 /// The stem of one folded word; the language is guessed from the script.
 #[must_use]
 pub fn stem(word: &str) -> Cow<'_, str> {
