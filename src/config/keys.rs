@@ -221,7 +221,12 @@ pub(super) static GROUPS: &[Group] = &[
             weight("WEIGHT_LEXICAL", "Shared words (BM25).")
                 .unset("the embedder's: `0.5` for `openai` and `local`, `0.8` for `hash`"),
             weight("WEIGHT_NEIGHBOUR", "The score of the previous and next memory of the same source.")
-                .default("0.4"),
+                .default("0.5"),
+            weight(
+                "WEIGHT_SUBJECT",
+                "Beginning with a word of the query, as `Anna: ...` and `Anna lives in Rome` do when Anna is asked about.",
+            )
+            .default("0.2"),
             weight("WEIGHT_RECENCY", "How recent it is.").default("0.04"),
             weight("WEIGHT_FREQUENCY", "How often it was recalled.").default("0.03"),
             weight("WEIGHT_CONFIDENCE", "How sure it is.").default("0.03"),

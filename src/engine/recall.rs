@@ -7,7 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::models::Model;
-use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, rank};
+use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, is_about, rank};
 use super::{Call, Engine, view, view_of};
 use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
 use crate::auth::Caller;
@@ -28,6 +28,8 @@ const MAX_K: u32 = 100;
 /// A checked request.
 struct Question {
     query: String,
+    /// What it asks for, each with its spellings.
+    words: Vec<Vec<String>>,
     k: usize,
     filter: Filter,
     tiers: Vec<Tier>,
@@ -129,7 +131,7 @@ impl Engine {
         if durable && !self.models.is_whole() {
             degraded.push("embeddings".to_owned());
         }
-        let ranked = self.rank(&pool, &model.tuning.weights, call.at);
+        let ranked = self.rank(&pool, &question.words, &model.tuning.weights, call.at);
         let answer = choose(question, pool, &ranked, degraded);
         let recalled = answer.memories.iter().filter(|hit| hit.memory.tier != Tier::Working);
         self.journal.recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
@@ -147,8 +149,7 @@ impl Engine {
         working: &[Memory],
     ) -> Result<Option<Pool>> {
         let limit = POOL.max(i64::try_from(question.k).unwrap_or(POOL));
-        let words = text::query_words(&question.query);
-        let (terms, numbers) = numbered(&words);
+        let (terms, numbers) = numbered(&question.words);
         let asked =
             Asked { terms: &terms, words: &numbers, k1: self.settings.bm25.k1, b: self.settings.bm25.b };
         let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
@@ -180,13 +181,20 @@ impl Engine {
             lend_to_facts(&mut pool, fetch(&mut tx, scope, &ids).await?, question);
         }
         tx.commit().await?;
-        score_working(&mut pool, working, &words, &found.frequencies, found.size, self.settings.bm25);
+        score_working(
+            &mut pool,
+            working,
+            &question.words,
+            &found.frequencies,
+            found.size,
+            self.settings.bm25,
+        );
         pool.durable.retain(|_, stored| question.admits(&stored.memory));
         pool.working.retain(|_, memory| question.admits(memory));
         Ok(Some(pool))
     }
 
-    fn rank(&self, pool: &Pool, weights: &Weights, now: DateTime<Utc>) -> Vec<Scored> {
+    fn rank(&self, pool: &Pool, words: &[Vec<String>], weights: &Weights, now: DateTime<Utc>) -> Vec<Scored> {
         let age_days = |at: DateTime<Utc>| (now - at).as_seconds_f64().max(0.0) / 86_400.0;
         let durable = pool.durable.values().map(|stored| {
             let signals = pool.signals.get(&stored.memory.id).copied().unwrap_or_default();
@@ -196,6 +204,7 @@ impl Engine {
                 lexical: signals.lexical,
                 previous: stored.previous,
                 next: stored.next,
+                is_about: is_about(&stored.memory.content, words),
                 age_days: age_days(stored.memory.occurred_at.unwrap_or(stored.memory.created_at)),
                 access_count: stored.access_count,
                 confidence: stored.memory.confidence,
@@ -209,6 +218,7 @@ impl Engine {
                 lexical: signals.lexical,
                 previous: None,
                 next: None,
+                is_about: is_about(&memory.content, words),
                 age_days: age_days(memory.occurred_at.unwrap_or(memory.created_at)),
                 access_count: 0,
                 confidence: memory.confidence,
@@ -254,6 +264,7 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
             superseded: args.include_superseded,
             originals: true,
         },
+        words: text::query_words(&args.query),
         query: args.query,
         k: k as usize,
         tiers: args.tiers,
@@ -344,6 +355,7 @@ fn choose(question: &Question, mut pool: Pool, ranked: &[Scored], degraded: Vec<
                 vector: scored.why.vector,
                 lexical: scored.why.lexical,
                 neighbour: scored.why.neighbour,
+                subject: scored.why.subject,
                 recency: scored.why.recency,
                 frequency: scored.why.frequency,
                 confidence: scored.why.confidence,
