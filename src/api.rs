@@ -79,6 +79,10 @@ pub struct WhyParts {
     #[serde(serialize_with = "rounded")]
     #[schemars(with = "f32")]
     pub neighbour: f32,
+    /// Beginning with a word of the query, as a chat's turn begins with its speaker.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
+    pub subject: f32,
     /// How recent it is.
     #[serde(serialize_with = "rounded")]
     #[schemars(with = "f32")]

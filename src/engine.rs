@@ -44,6 +44,7 @@ use crate::working::Working;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
 
 /// How long the parts are given to answer `/readyz`.
@@ -65,6 +66,8 @@ pub struct Settings {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
+    /// How words are weighed.
+    pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.

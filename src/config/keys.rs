@@ -298,10 +298,27 @@ pub(super) static GROUPS: &[Group] = &[
             weight("WEIGHT_LEXICAL", "Shared words (BM25).")
                 .unset("the embedder's: `0.5` for `openai` and `local`, `0.8` for `hash`"),
             weight("WEIGHT_NEIGHBOUR", "The score of the previous and next memory of the same source.")
-                .default("0.4"),
+                .default("0.5"),
+            weight(
+                "WEIGHT_SUBJECT",
+                "Beginning with a word of the query, as `Anna: ...` and `Anna lives in Rome` do when Anna is asked about.",
+            )
+            .default("0.2"),
             weight("WEIGHT_RECENCY", "How recent it is.").default("0.04"),
             weight("WEIGHT_FREQUENCY", "How often it was recalled.").default("0.03"),
             weight("WEIGHT_CONFIDENCE", "How sure it is.").default("0.03"),
+            key(
+                "BM25_K1",
+                Kind::Number(0.0, 10.0),
+                "How slowly repeats of a word saturate; with 0 a word counts once.",
+            )
+            .default("1.2"),
+            key(
+                "BM25_B",
+                Kind::Number(0.0, 1.0),
+                "How much a word counts less in a memory that is longer than the scope's average.",
+            )
+            .default("0.75"),
             key("RECENCY_HALF_LIFE_DAYS", Kind::Number(0.01, 36_500.0), "When recency has halved.")
                 .default("30"),
         ],

@@ -75,10 +75,10 @@ impl Engine {
         };
         let (size, active) = size(tx, scope).await?;
         self.models.note_active(active);
-        let hits = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
+        let near = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
         let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
         let least = thresholds.duplicate.min(thresholds.conflict);
-        let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
+        let near: Vec<_> = near.hits.into_iter().filter(|hit| hit.score >= least).collect();
         if near.is_empty() {
             return Ok(Judgement::default());
         }

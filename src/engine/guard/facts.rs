@@ -171,7 +171,10 @@ impl Reader<'_> {
                 self.facts.negations += 1;
                 self.pending_negation = NEGATED_WORDS;
             }
-        } else if !text::is_stop_word(&folded) && !text::is_stop_word(word) && !word.starts_with("i'") {
+        } else if !text::is_english_stop_word(&folded)
+            && !text::is_english_stop_word(word)
+            && !word.starts_with("i'")
+        {
             self.read_content(raw, word, at);
         }
     }

@@ -69,7 +69,7 @@ impl<'a> Record<'a> {
             folded.split(' ').map(|word| word.trim_matches(|c: char| !c.is_alphanumeric())).collect();
         let is_value =
             words.len() <= MAX_VALUE_WORDS && !words.iter().any(|word| CLAUSE_WORDS.contains(word));
-        is_value.then(|| text::query_terms(value).into_iter().collect())
+        is_value.then(|| text::term_sequence(value).into_iter().collect())
     }
 }
 
