@@ -16,7 +16,8 @@ use memser::clock::Clock;
 use memser::http::{Ends, HttpSettings, router};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -199,6 +200,8 @@ async fn other_hosts_and_origins_are_refused_and_preflights_are_answered() {
         ("localhost:1", 200),
         ("[::1]:8080", 200),
         ("evil.example", 403),
+        ("evil.example@mem.example.com", 403),
+        ("mem.example.com.evil.example", 403),
     ] {
         let mut request = post(ping);
         request.headers_mut().insert("host", host.parse().unwrap());
@@ -423,4 +426,25 @@ async fn the_current_protocol_needs_no_handshake() {
     assert_eq!(body["result"]["protocolVersion"], "2025-06-18");
     let instructions = body["result"]["instructions"].as_str().unwrap();
     assert!(instructions.contains("user:1=write") && instructions.len() <= 2_048, "{instructions}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_answered_also_to_a_client_that_reads_only_when_it_has_sent() {
+    let service = service(|_| {}).await;
+    for length in [10_001, 3_000_000] {
+        let mut stream = TcpStream::connect(service.address).await.unwrap();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: mem.example.com\r\nAuthorization: {WRITER}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; length]).await.unwrap();
+        // On the same connection the next request is answered as well.
+        let next = format!(
+            "GET /mcp HTTP/1.1\r\nHost: mem.example.com\r\nAuthorization: {WRITER}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(next.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("HTTP/1.1 405"), "{answer}");
+    }
 }

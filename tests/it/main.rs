@@ -13,6 +13,7 @@ mod http;
 mod jwt;
 mod kinds;
 mod layout;
+mod limits;
 mod list;
 mod local_model;
 mod matrix;

@@ -18,12 +18,15 @@ use memser::db::{
 use memser::error::Result;
 use memser::model::{Memory, Tier};
 use memser::text;
+use nix::sys::signal::Signal;
 use pgvector::Vector;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use uuid::Uuid;
 
-use crate::support::TestApp;
+use crate::support::database::TestDatabase;
+use crate::support::process::{Running, memser};
+use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
 const FUNCTIONS: [&str; 41] = [
@@ -514,4 +517,18 @@ async fn every_statement_is_walled_and_no_index_waits_for_an_operator_that_leaks
     .unwrap();
     assert_eq!(leaky, Vec::<String>::new());
     app.stop().await;
+}
+
+#[tokio::test]
+async fn a_role_that_the_wall_does_not_bind_is_warned_of_at_the_start() {
+    let database = TestDatabase::create().await;
+    let superuser = database.superuser.to_url_lossy().to_string();
+    for (url, warned) in [(superuser, true), (database.url.clone(), false)] {
+        let settings = [("DATABASE_URL", url.as_str()), ("MEMSER_TOKEN", ADMIN)];
+        let running = Running::run(memser(&[], &settings));
+        running.signal(Signal::SIGTERM);
+        let (status, _, logged) = running.end().await;
+        assert_eq!(status, Some(0), "{logged}");
+        assert_eq!(logged.contains("bypasses row-level security"), warned, "{logged}");
+    }
 }
