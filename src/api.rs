@@ -3,6 +3,7 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod resolve;
 mod store;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 
 use crate::model::{TagsMatch, Tier};
@@ -77,6 +79,10 @@ pub struct WhyParts {
     #[serde(serialize_with = "rounded")]
     #[schemars(with = "f32")]
     pub neighbour: f32,
+    /// Beginning with a word of the query, as a chat's turn begins with its speaker.
+    #[serde(serialize_with = "rounded")]
+    #[schemars(with = "f32")]
+    pub subject: f32,
     /// How recent it is.
     #[serde(serialize_with = "rounded")]
     #[schemars(with = "f32")]
@@ -163,6 +169,14 @@ pub struct MemoryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
     pub superseded_by: Option<Uuid>,
+    /// Until when a superseded memory held; it held from `occurred_at` on, or from `created_at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    pub valid_to: Option<DateTime<Utc>>,
+    /// Why it was superseded: conflict, replaced, consolidated, or undone for a fact that a reviewer took apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub superseded_reason: Option<String>,
     /// Memories that it contradicts, waiting for review.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub conflicts_with: Vec<Uuid>,
@@ -190,7 +204,7 @@ pub struct ForgetArgs {
     pub all: bool,
     /// Only say what would be forgotten.
     pub dry_run: bool,
-    /// Leave no copy of the text: the snapshot keeps only a hash.
+    /// Leave no copy of the text, also of matching memories that were forgotten earlier: only a hash is kept.
     pub erase: bool,
     /// Who acts, for the audit log only.
     #[schemars(with = "String")]
@@ -211,14 +225,36 @@ pub struct TierCounts {
 /// Answer of `forget_memory`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ForgetAnswer {
+    /// Whether all of the selection is forgotten. Where it is not, the numbers are what this call forgot, and the same
+    /// call again goes on.
+    pub complete: bool,
     /// Exact numbers over all tiers, without the retracted facts.
     pub forgotten: TierCounts,
     /// The first 100 ids.
     pub ids: Vec<Uuid>,
     /// Consolidated facts that were retracted because a memory they were made from is gone.
     pub retracted: Vec<Uuid>,
+    /// Memories forgotten earlier of which, with erase, the last copy was erased now.
+    pub erased: u64,
     /// Whether nothing was changed.
     pub dry_run: bool,
+    /// Parts of the service that went down on the way.
+    pub degraded: Vec<String>,
+}
+
+impl Default for ForgetAnswer {
+    /// Nothing was there to forget.
+    fn default() -> Self {
+        Self {
+            complete: true,
+            forgotten: TierCounts::default(),
+            ids: Vec::new(),
+            retracted: Vec::new(),
+            erased: 0,
+            dry_run: false,
+            degraded: Vec::new(),
+        }
+    }
 }
 
 /// Which memories to list.

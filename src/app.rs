@@ -177,7 +177,9 @@ fn settings(decisions: &Decisions) -> anyhow::Result<Settings> {
         sieve: Sieve::new(decisions.secret_policy)?,
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
+        bm25: decisions.bm25,
         recency_half_life_days: decisions.recency_half_life_days,
+        snapshot_retention_days: decisions.snapshot_retention_days,
     })
 }
 

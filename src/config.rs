@@ -21,7 +21,7 @@ use url::Url;
 use crate::auth::{JwtSettings, TokenLimits};
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
-use crate::engine::score::Weights;
+use crate::engine::score::{Bm25, Weights};
 use crate::engine::{Quota, SecretPolicy};
 use crate::model::ConflictPolicy;
 use crate::provider::local::{self, HubName};
@@ -135,8 +135,12 @@ pub struct Decisions {
     pub conflict_policy: ConflictPolicy,
     /// What counts how much, where set.
     pub weights: PartialWeights,
+    /// How words are weighed.
+    pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
     /// How alike memories of one cluster are.
     pub consolidation_similarity: Option<f32>,
 }
@@ -147,6 +151,7 @@ pub struct PartialWeights {
     vector: Option<f32>,
     lexical: Option<f32>,
     neighbour: Option<f32>,
+    subject: Option<f32>,
     recency: Option<f32>,
     frequency: Option<f32>,
     confidence: Option<f32>,
@@ -160,6 +165,7 @@ impl PartialWeights {
             vector: self.vector.unwrap_or(defaults.vector),
             lexical: self.lexical.unwrap_or(defaults.lexical),
             neighbour: self.neighbour.unwrap_or(defaults.neighbour),
+            subject: self.subject.unwrap_or(defaults.subject),
             recency: self.recency.unwrap_or(defaults.recency),
             frequency: self.frequency.unwrap_or(defaults.frequency),
             confidence: self.confidence.unwrap_or(defaults.confidence),
@@ -344,11 +350,14 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             vector: source.maybe("WEIGHT_VECTOR")?,
             lexical: source.maybe("WEIGHT_LEXICAL")?,
             neighbour: source.maybe("WEIGHT_NEIGHBOUR")?,
+            subject: source.maybe("WEIGHT_SUBJECT")?,
             recency: source.maybe("WEIGHT_RECENCY")?,
             frequency: source.maybe("WEIGHT_FREQUENCY")?,
             confidence: source.maybe("WEIGHT_CONFIDENCE")?,
         },
+        bm25: Bm25 { k1: source.set("BM25_K1")?, b: source.set("BM25_B")? },
         recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
+        snapshot_retention_days: source.set("SNAPSHOT_RETENTION_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })
 }

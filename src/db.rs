@@ -2,10 +2,12 @@
 
 pub mod access;
 pub mod audit;
+pub mod conflict;
 pub mod consolidation;
 pub mod embedded;
 pub mod embedding;
 pub mod forget;
+pub mod history;
 pub mod idempotency;
 pub mod list;
 pub mod lock;

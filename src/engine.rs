@@ -14,8 +14,10 @@ mod list;
 pub mod maintain;
 pub mod models;
 mod recall;
+mod resolve;
 pub mod score;
 mod secret;
+mod settle;
 mod statement;
 mod store;
 
@@ -42,6 +44,7 @@ use crate::working::Working;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
 
 /// How long the parts are given to answer `/readyz`.
@@ -63,8 +66,12 @@ pub struct Settings {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
+    /// How words are weighed.
+    pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
 }
 
 /// How much a scope may hold of durable memories, superseded ones included.
@@ -289,6 +296,8 @@ fn view_of(memory: Memory) -> MemoryView {
         confidence: memory.confidence,
         support: memory.support,
         superseded_by: memory.superseded_by,
+        valid_to: memory.valid_to,
+        superseded_reason: memory.superseded_reason,
         conflicts_with: Vec::new(),
         origin: Vec::new(),
     }

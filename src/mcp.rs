@@ -7,7 +7,7 @@ mod tools;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rmcp::model::{
@@ -104,7 +104,9 @@ impl Handler {
             }
             ToolName::Forget => {
                 let args = self.parse(caller, tool, arguments)?;
-                answer(Box::pin(engine.forget(caller, args)).await?, text::forget)
+                // In time to answer: what is left is for the next call.
+                let until = Instant::now() + self.call_timeout / 2;
+                answer(Box::pin(engine.forget(caller, args, until)).await?, text::forget)
             }
             ToolName::List => {
                 let args = self.parse(caller, tool, arguments)?;
@@ -113,6 +115,10 @@ impl Handler {
             ToolName::Consolidate => {
                 let args = self.parse(caller, tool, arguments)?;
                 answer(Box::pin(engine.consolidate(caller, args)).await?, text::consolidate)
+            }
+            ToolName::Resolve => {
+                let args = self.parse(caller, tool, arguments)?;
+                answer(Box::pin(engine.resolve(caller, args)).await?, text::resolve)
             }
         }
     }
@@ -213,13 +219,13 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, McpError> {
         if request.is_some_and(|request| request.cursor.is_some()) {
             return Err(McpError::invalid_params("unknown cursor: the list of tools has one page", None));
         }
         let ttl = u64::try_from(TOOLS_TTL.as_millis()).unwrap_or(u64::MAX);
-        Ok(ListToolsResult::with_all_items(tools::all().to_vec())
+        Ok(ListToolsResult::with_all_items(tools::shown_to(caller(&context)?))
             .with_ttl_ms(ttl)
             .with_cache_scope(CacheScope::Private))
     }
@@ -229,11 +235,12 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, McpError> {
+        let caller = caller(&context)?;
         let Some(tool) = ToolName::parse(&request.name) else {
-            let known = ToolName::ALL.map(ToolName::as_str).join(", ");
+            let known = ToolName::ALL.into_iter().filter(|tool| tool.is_shown_to(caller));
+            let known = known.map(ToolName::as_str).collect::<Vec<_>>().join(", ");
             return Err(ErrorData::invalid_params(format!("unknown tool; the tools are {known}"), None));
         };
-        let caller = caller(&context)?;
         let arguments = request.arguments.unwrap_or_default();
         Ok(self.run(caller, tool, arguments, &context.ct).await.into())
     }

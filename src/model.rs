@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// The longest scope name, in characters.
 const SCOPE_MAX_CHARS: usize = 256;
 /// The most tags of one memory.
-const TAGS_MAX: usize = 32;
+pub const TAGS_MAX: usize = 32;
 /// The longest tag, source or actor, in characters.
 const LABEL_MAX_CHARS: usize = 256;
 

@@ -7,11 +7,14 @@
 //! answers "which words is it found by?" and may throw meaning away.
 
 mod analyse;
+mod language;
 pub(crate) mod segment;
 mod sentence;
 
-pub use analyse::{Analysis, MAX_QUERY_TERMS, MAX_TERM_BYTES, analyse, query_terms, stem};
-pub(crate) use analyse::{is_stop_word, term_sequence};
+pub(crate) use analyse::term_sequence;
+pub use analyse::{Analysis, MAX_QUERY_WORDS, MAX_TERM_BYTES, analyse, query_words};
+pub(crate) use language::is_english_stop_word;
+pub use language::stem;
 pub use sentence::sentences;
 
 use sha2::{Digest, Sha256};

@@ -31,7 +31,8 @@ pub struct StoreArgs {
     pub ttl_seconds: Option<u64>,
     /// Your own data, kept with the memory and never interpreted.
     pub metadata: BTreeMap<String, Value>,
-    /// When what it tells happened (RFC 3339); the time of storing if left out.
+    /// When what it tells happened (RFC 3339); the time of storing if left out. It then holds from that time on, and
+    /// supersedes only what is older.
     #[schemars(with = "DateTime<Utc>")]
     pub occurred_at: Option<DateTime<Utc>>,
     /// Makes a repeated call harmless: the same key in the same scope gives the first answer again for 24 hours.
@@ -100,8 +101,12 @@ pub struct StoreAnswer {
     pub duplicate_of: Option<Likeness>,
     /// Memories that this one superseded.
     pub supersedes: Vec<Likeness>,
-    /// Memories that this one contradicts and that stay active.
+    /// Memories that this one contradicts and that stay active; under `flag` they wait for review.
     pub conflicts_with: Vec<Likeness>,
+    /// Set where the memory is history already: it tells of an earlier time than this memory, which it contradicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Uuid")]
+    pub superseded_by: Option<Uuid>,
     /// How often it was explicitly stated.
     pub support: i32,
     /// 0 to 1.

@@ -249,15 +249,16 @@ pub(super) static GROUPS: &[Group] = &[
             key(
                 "DUPLICATE_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may say the same.",
+                "Cosine from which two memories that differ in a word or two may say the same. Those of the same words need \
+                 `CONFLICT_THRESHOLD`.",
             )
-            .unset("the embedder's: `0.95` for `openai`, `0.92` for `local`, `0.97` for `hash`"),
+            .unset("the embedder's: `0.95` for `openai`, `0.88` for `local`, `0.97` for `hash`"),
             key(
                 "CONFLICT_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may contradict each other.",
+                "Cosine from which two memories may contradict each other, or repeat each other in the same words.",
             )
-            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.6` for `hash`"),
+            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.4` for `hash`"),
             key(
                 "CONFLICT_RULE",
                 Kind::OneOf(&["guarded", "similarity"]),
@@ -297,10 +298,27 @@ pub(super) static GROUPS: &[Group] = &[
             weight("WEIGHT_LEXICAL", "Shared words (BM25).")
                 .unset("the embedder's: `0.5` for `openai` and `local`, `0.8` for `hash`"),
             weight("WEIGHT_NEIGHBOUR", "The score of the previous and next memory of the same source.")
-                .default("0.4"),
+                .default("0.5"),
+            weight(
+                "WEIGHT_SUBJECT",
+                "Beginning with a word of the query, as `Anna: ...` and `Anna lives in Rome` do when Anna is asked about.",
+            )
+            .default("0.2"),
             weight("WEIGHT_RECENCY", "How recent it is.").default("0.04"),
             weight("WEIGHT_FREQUENCY", "How often it was recalled.").default("0.03"),
             weight("WEIGHT_CONFIDENCE", "How sure it is.").default("0.03"),
+            key(
+                "BM25_K1",
+                Kind::Number(0.0, 10.0),
+                "How slowly repeats of a word saturate; with 0 a word counts once.",
+            )
+            .default("1.2"),
+            key(
+                "BM25_B",
+                Kind::Number(0.0, 1.0),
+                "How much a word counts less in a memory that is longer than the scope's average.",
+            )
+            .default("0.75"),
             key("RECENCY_HALF_LIFE_DAYS", Kind::Number(0.01, 36_500.0), "When recency has halved.")
                 .default("30"),
         ],
@@ -326,6 +344,12 @@ pub(super) static GROUPS: &[Group] = &[
             key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
             key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
                 .default("30"),
+            key(
+                "SNAPSHOT_RETENTION_DAYS",
+                Kind::Whole(0, 36_500),
+                "How long the last copy of a forgotten memory is kept in the database. 0 drops it within minutes.",
+            )
+            .default("30"),
         ],
         introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
                        expired every\n10 minutes.\n",

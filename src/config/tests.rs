@@ -1,6 +1,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::engine::score::Bm25;
+
 use super::*;
 
 fn read(values: &[(&str, &str)]) -> anyhow::Result<Source> {
@@ -41,6 +43,7 @@ fn nothing_set_is_a_whole_service() {
         defaults,
         "the table's weights are not those measured"
     );
+    assert_eq!(config.decisions.bm25, Bm25::default());
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Episode {
     pub vector: Vec<f32>,
 }
 
-/// The scope's oldest active episodic memories that have a vector.
+/// The scope's oldest active episodic memories that have a vector and that no reviewer keeps apart.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -36,7 +36,8 @@ pub async fn episodes(tx: &mut Tx, scope: ScopeId, space: Space, limit: i64) -> 
         r#"select m.id, m.content, m.tags, m.confidence, m.support,
                   coalesce(m.occurred_at, m.created_at) as "happened_at!", e.embedding as "embedding: Vector"
              from memories m join memory_embedding e on e.scope_id = m.scope_id and e.memory_id = m.id
-            where m.scope_id = $1 and m.tier = 'episodic' and m.valid_to is null and e.space_id = $2
+            where m.scope_id = $1 and m.tier = 'episodic' and m.valid_to is null and not m.kept_apart
+              and e.space_id = $2
             order by m.id limit $3"#,
         scope.0,
         space.id,

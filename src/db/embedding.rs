@@ -49,6 +49,30 @@ pub async fn pending(
         .collect())
 }
 
+/// How alike a vector is to those of some memories: cosine similarity, in id order; the pending ones are left out.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn likeness(
+    tx: &mut Tx,
+    space: Space,
+    scope: ScopeId,
+    ids: &[Uuid],
+    vector: &[f32],
+) -> Result<Vec<(Uuid, f32)>> {
+    let rows = sqlx::query!(
+        r#"select memory_id, (1 - (embedding <=> $4))::real as "similarity!" from memory_embedding
+            where scope_id = $1 and space_id = $2 and memory_id = any($3) order by memory_id"#,
+        scope.0,
+        space.id,
+        ids,
+        Vector::from(vector.to_vec()) as _
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.memory_id, row.similarity)).collect())
+}
+
 /// Whether a memory waits for its vector in the space.
 ///
 /// # Errors

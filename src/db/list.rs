@@ -47,8 +47,10 @@ pub async fn page(tx: &mut Tx, scope: ScopeId, space_id: i32, page: &Page) -> Re
             and case $7 when 'active' then m.valid_to is null
                         when 'superseded' then m.valid_to is not null
                         when 'conflicted' then m.valid_to is null and exists (
-                             select from conflicts c where c.scope_id = $1 and c.status = 'open'
-                                                       and (c.new_id = m.id or c.old_id = m.id))
+                             select from conflicts c
+                               join memories other on other.scope_id = $1 and other.id in (c.new_id, c.old_id)
+                                                  and other.id <> m.id and other.valid_to is null
+                              where c.scope_id = $1 and c.status = 'open' and (c.new_id = m.id or c.old_id = m.id))
                         when 'pending' then m.valid_to is null and not exists (
                              select from memory_embedding e
                               where e.scope_id = $1 and e.memory_id = m.id and e.space_id = $8)

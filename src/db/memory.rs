@@ -1,8 +1,7 @@
-//! Durable memories: inserting, superseding, reading.
+//! Durable memories: inserting, supporting, reading.
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use pgvector::Vector;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -15,7 +14,7 @@ use crate::text::Analysis;
 /// Everything that a new row needs.
 #[derive(Debug)]
 pub struct NewMemory<'a> {
-    /// The memory; active, without a successor.
+    /// The memory, active or history already.
     pub memory: &'a Memory,
     /// SHA-256 of its normalised text.
     pub content_hash: [u8; 32],
@@ -34,8 +33,9 @@ pub async fn insert(tx: &mut Tx, scope: ScopeId, new: &NewMemory<'_>) -> Result<
     let token_count = i32::try_from(new.analysis.tokens).unwrap_or(i32::MAX);
     sqlx::query!(
         "insert into memories (scope_id, id, tier, content, content_hash, tags, source, actor, metadata, confidence,
-                               support, created_at, occurred_at, valid_from, token_count, seq)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+                               support, created_at, occurred_at, valid_from, token_count, valid_to, superseded_by,
+                               superseded_reason, seq)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
                  (select coalesce(max(seq), 0) + 1 from memories where scope_id = $1 and source = $7))",
         scope.0,
         memory.id,
@@ -51,7 +51,10 @@ pub async fn insert(tx: &mut Tx, scope: ScopeId, new: &NewMemory<'_>) -> Result<
         memory.created_at,
         memory.occurred_at,
         memory.valid_from,
-        token_count
+        token_count,
+        memory.valid_to,
+        memory.superseded_by,
+        memory.superseded_reason
     )
     .execute(tx.conn())
     .await?;
@@ -95,7 +98,7 @@ pub async fn insert(tx: &mut Tx, scope: ScopeId, new: &NewMemory<'_>) -> Result<
         memories: 1,
         tokens: i64::from(token_count),
         bytes: i64::try_from(memory.content.len()).unwrap_or(i64::MAX),
-        unconsolidated: i64::from(memory.tier == Tier::Episodic),
+        unconsolidated: i64::from(memory.tier == Tier::Episodic && memory.valid_to.is_none()),
     };
     scope::count(tx, scope, change).await
 }
@@ -151,69 +154,6 @@ pub async fn support(
     Ok((row.support, row.confidence))
 }
 
-/// Supersedes active memories; answers how many were active. The caller holds the scope's lock and inserts
-/// `successor` in the same transaction.
-///
-/// # Errors
-/// When the connection is lost.
-pub async fn supersede(
-    tx: &mut Tx,
-    scope: ScopeId,
-    ids: &[Uuid],
-    successor: Uuid,
-    reason: &str,
-    at: DateTime<Utc>,
-) -> Result<u64> {
-    let rows = sqlx::query!(
-        "update memories
-            set superseded_by = $3, superseded_reason = $4, valid_to = greatest($5, valid_from)
-          where scope_id = $1 and id = any($2) and valid_to is null
-      returning tier",
-        scope.0,
-        ids,
-        successor,
-        reason,
-        at
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let episodic = rows.iter().filter(|row| row.tier == Tier::Episodic.as_str()).count();
-    let change = scope::CounterChange {
-        unconsolidated: -i64::try_from(episodic).unwrap_or(0),
-        ..scope::CounterChange::default()
-    };
-    scope::count(tx, scope, change).await?;
-    Ok(rows.len() as u64)
-}
-
-/// Notes a pair for review.
-///
-/// # Errors
-/// When the connection is lost.
-pub async fn flag(
-    tx: &mut Tx,
-    scope: ScopeId,
-    conflict_id: Uuid,
-    new: Uuid,
-    old: Uuid,
-    similarity: f32,
-    at: DateTime<Utc>,
-) -> Result<()> {
-    sqlx::query!(
-        "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at)
-         values ($1, $2, $3, $4, $5, $6)",
-        scope.0,
-        conflict_id,
-        new,
-        old,
-        similarity,
-        at
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
 /// A memory with what other tables know of it.
 #[derive(Clone, Debug)]
 pub struct StoredMemory {
@@ -245,11 +185,12 @@ pub async fn fetch(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Stor
                              where a.scope_id = $1 and a.memory_id = m.id), 0) as "access_count!",
                   array(select o.origin_id from memory_origin o
                          where o.scope_id = $1 and o.memory_id = m.id order by o.origin_id) as "origin!",
-                  array(select c.old_id from conflicts c
-                         where c.scope_id = $1 and c.new_id = m.id and c.status = 'open'
-                         union
-                        select c.new_id from conflicts c
-                         where c.scope_id = $1 and c.old_id = m.id and c.status = 'open') as "conflicts_with!",
+                  case when m.valid_to is null then array(
+                      select other.id from conflicts c
+                        join memories other on other.scope_id = $1 and other.id in (c.new_id, c.old_id)
+                                           and other.id <> m.id and other.valid_to is null
+                       where c.scope_id = $1 and c.status = 'open' and (c.new_id = m.id or c.old_id = m.id)
+                       order by other.id) else '{}' end as "conflicts_with!",
                   (select p.id from memories p
                     where p.scope_id = $1 and p.source = m.source and p.seq < m.seq
                     order by p.seq desc limit 1) as previous,

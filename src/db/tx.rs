@@ -30,10 +30,14 @@ impl Tx {
     ///
     /// Every execution is planned for its values: the plan that Postgres would keep from the sixth execution on knows
     /// neither how large the scope is nor which filters are in use, and was seen to join memories by a full scan.
+    /// Vector indexes are scanned on until enough rows pass the filter; Postgres takes these settings before it loads
+    /// the extension, too.
     async fn open(db: &Db, seen: &str) -> Result<Self> {
         let begin = format!(
             "begin; select set_config('memser.scope_id', '{seen}', true), \
-                           set_config('plan_cache_mode', 'force_custom_plan', true)"
+                           set_config('plan_cache_mode', 'force_custom_plan', true), \
+                           set_config('hnsw.iterative_scan', 'strict_order', true), \
+                           set_config('hnsw.ef_search', '100', true)"
         );
         Ok(Self(db.pool.begin_with(AssertSqlSafe(begin)).await?))
     }

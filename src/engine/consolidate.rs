@@ -11,7 +11,7 @@ use crate::api::{ClusterView, ConsolidateAnswer, ConsolidateArgs, SkippedCluster
 use crate::auth::Caller;
 use crate::db::consolidation::{Episode, add_origins, episodes};
 use crate::db::memory::{self, NewMemory};
-use crate::db::{ScopeId, Tx, audit};
+use crate::db::{ScopeId, Tx, audit, history};
 use crate::error::Result;
 use crate::model::{Action, Memory, Scope, Tier};
 use crate::provider::extract::summarise;
@@ -122,7 +122,7 @@ impl Engine {
         let mut tx = Tx::for_scope(&self.db, scope).await?;
         tx.lock_scope(scope).await?;
         let superseded =
-            memory::supersede(&mut tx, scope, &ids, fact.id, "consolidated", fact.created_at).await?;
+            history::supersede(&mut tx, scope, &ids, fact.id, "consolidated", fact.created_at).await?;
         let content_hash = text::content_hash(summary);
         if superseded != ids.len() as u64
             || memory::active_with_hash(&mut tx, scope, &content_hash).await?.is_some()

@@ -1,5 +1,6 @@
 //! What the stored memories say about a new one: the candidates for [judge], and what it made of them.
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::Engine;
@@ -7,9 +8,9 @@ use super::judge::{Verdict, judge};
 use super::models::Model;
 use super::statement::Statement;
 use crate::api::Likeness;
-use crate::db::memory;
 use crate::db::recall::{Filter, by_meaning, size};
 use crate::db::{ScopeId, Tx};
+use crate::db::{embedding, history, memory};
 use crate::error::Result;
 
 /// How many of the nearest memories are judged.
@@ -22,11 +23,33 @@ pub(super) struct Embedding<'a> {
     pub(super) vector: &'a [f32],
 }
 
+/// An active memory that the new one contradicts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Contradicted {
+    pub(super) likeness: Likeness,
+    /// From when on it holds.
+    pub(super) valid_from: DateTime<Utc>,
+}
+
 /// What the judge made of a new memory.
 #[derive(Default)]
 pub(super) struct Judgement {
     pub(super) duplicate_of: Option<Likeness>,
-    pub(super) contradicts: Vec<Likeness>,
+    pub(super) contradicts: Vec<Contradicted>,
+}
+
+/// Where a memory that arrives late belongs.
+pub(super) struct Place {
+    /// The memory that superseded it.
+    pub(super) successor: Contradicted,
+    /// The memories that it superseded.
+    pub(super) ends: Vec<Uuid>,
+}
+
+impl Judgement {
+    fn duplicate(id: Uuid) -> Self {
+        Self { duplicate_of: Some(Likeness { id, similarity: 1.0 }), ..Self::default() }
+    }
 }
 
 impl Engine {
@@ -39,18 +62,23 @@ impl Engine {
         embedding: Option<Embedding<'_>>,
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
-            let duplicate_of = Some(Likeness { id, similarity: 1.0 });
-            return Ok(Judgement { duplicate_of, ..Judgement::default() });
+            return Ok(Judgement::duplicate(id));
+        }
+        // History that is told again stays history.
+        if let Some(at) = statement.occurred_at
+            && let Some(id) = history::told_before(tx, scope, &statement.content_hash, at).await?
+        {
+            return Ok(Judgement::duplicate(id));
         }
         let Some(Embedding { model, vector }) = embedding else {
             return Ok(Judgement::default());
         };
         let (size, active) = size(tx, scope).await?;
         self.models.note_active(active);
-        let hits = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
+        let near = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
         let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
         let least = thresholds.duplicate.min(thresholds.conflict);
-        let near: Vec<_> = hits.into_iter().filter(|hit| hit.score >= least).collect();
+        let near: Vec<_> = near.hits.into_iter().filter(|hit| hit.score >= least).collect();
         if near.is_empty() {
             return Ok(Judgement::default());
         }
@@ -66,7 +94,10 @@ impl Engine {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
                     judgement.duplicate_of = Some(likeness);
                 }
-                Verdict::Conflict => judgement.contradicts.push(likeness),
+                Verdict::Conflict => {
+                    let valid_from = old.memory.valid_from;
+                    judgement.contradicts.push(Contradicted { likeness, valid_from });
+                }
                 Verdict::Duplicate | Verdict::Distinct => {}
             }
         }
@@ -75,5 +106,44 @@ impl Engine {
             judgement.contradicts.clear();
         }
         Ok(judgement)
+    }
+
+    /// Finds the place of a memory that arrives late in the history that ends with `successor`: what it contradicts
+    /// there and held at its time ends with it, and the first that held after it supersedes it.
+    pub(super) async fn place_in_history(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        statement: &Statement,
+        embedding: Embedding<'_>,
+        (successor, at): (Contradicted, DateTime<Utc>),
+    ) -> Result<Place> {
+        let Embedding { model, vector } = embedding;
+        let mut place = Place { successor, ends: Vec::new() };
+        let past = history::chain_to(tx, scope, successor.likeness.id, at).await?;
+        if past.is_empty() {
+            return Ok(place);
+        }
+        let ids: Vec<Uuid> = past.iter().map(|past| past.id).collect();
+        let alike = embedding::likeness(tx, model.space, scope, &ids, vector).await?;
+        let known = memory::fetch(tx, scope, &ids).await?;
+        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
+        for (id, similarity) in alike {
+            let Some(old) = known.iter().find(|stored| stored.memory.id == id) else {
+                continue;
+            };
+            if judge(rule, thresholds, similarity, &old.memory.content, &statement.content)
+                != Verdict::Conflict
+            {
+                continue;
+            }
+            let valid_from = old.memory.valid_from;
+            if valid_from <= at {
+                place.ends.push(id);
+            } else if valid_from < place.successor.valid_from {
+                place.successor = Contradicted { likeness: Likeness { id, similarity }, valid_from };
+            }
+        }
+        Ok(place)
     }
 }

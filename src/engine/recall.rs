@@ -7,12 +7,12 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::models::Model;
-use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, rank};
+use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, is_about, rank};
 use super::{Call, Engine, view, view_of};
 use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
 use crate::auth::Caller;
 use crate::db::memory::{StoredMemory, fetch};
-use crate::db::recall::{Filter, Hit, ScopeSize, by_meaning, by_words, frequencies, size};
+use crate::db::recall::{Asked, Filter, Hit, Near, ScopeSize, by_meaning, by_words};
 use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
@@ -28,6 +28,8 @@ const MAX_K: u32 = 100;
 /// A checked request.
 struct Question {
     query: String,
+    /// What it asks for, each with its spellings.
+    words: Vec<Vec<String>>,
     k: usize,
     filter: Filter,
     tiers: Vec<Tier>,
@@ -129,7 +131,7 @@ impl Engine {
         if durable && !self.models.is_whole() {
             degraded.push("embeddings".to_owned());
         }
-        let ranked = self.rank(&pool, &model.tuning.weights, call.at);
+        let ranked = self.rank(&pool, &question.words, &model.tuning.weights, call.at);
         let answer = choose(question, pool, &ranked, degraded);
         let recalled = answer.memories.iter().filter(|hit| hit.memory.tier != Tier::Working);
         self.journal.recalled(scope, recalled.map(|hit| hit.memory.id).collect(), call.at);
@@ -146,53 +148,53 @@ impl Engine {
         vector: Option<&[f32]>,
         working: &[Memory],
     ) -> Result<Option<Pool>> {
-        let terms = text::query_terms(&question.query);
         let limit = POOL.max(i64::try_from(question.k).unwrap_or(POOL));
+        let (terms, numbers) = numbered(&question.words);
+        let asked =
+            Asked { terms: &terms, words: &numbers, k1: self.settings.bm25.k1, b: self.settings.bm25.b };
+        let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
         let mut pool = Pool::default();
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let (size, active) = size(&mut tx, scope).await?;
-        self.models.note_active(active);
+        let found =
+            by_words(&mut tx, scope, asked, &question.filter, if durable { limit } else { 0 }).await?;
+        self.models.note_active(found.active);
         if vector.is_some() && self.models.current().space != model.space {
             return Ok(None);
         }
-        if question.wants(Tier::Episodic) || question.wants(Tier::Semantic) {
-            let Bm25 { k1, b } = Bm25::default();
-            let constants = (f64::from(k1), f64::from(b));
-            let words = by_words(&mut tx, scope, &terms, size, constants, &question.filter, limit).await?;
-            let meaning = match vector {
+        if durable {
+            let near = match vector {
                 Some(vector) => {
-                    by_meaning(&mut tx, scope, model.space, vector, size, &question.filter, limit).await?
+                    by_meaning(&mut tx, scope, model.space, vector, found.size, &question.filter, limit)
+                        .await?
                 }
-                None => Vec::new(),
+                None => Near::default(),
             };
-            for Hit { id, score } in words {
+            for Hit { id, score } in found.hits {
                 pool.signals.entry(id).or_default().lexical = Some(score);
             }
-            for Hit { id, score } in meaning {
+            for Hit { id, score } in near.hits {
                 pool.signals.entry(id).or_default().vector = Some(score);
             }
-            let ids: Vec<Uuid> = pool.signals.keys().copied().collect();
-            let stored = fetch(&mut tx, scope, &ids).await?;
-            let related = lend_to_facts(&mut pool, stored, question);
-            let related: Vec<Uuid> =
-                related.into_iter().filter(|id| !pool.durable.contains_key(id)).collect();
-            if !related.is_empty() {
-                for stored in fetch(&mut tx, scope, &related).await? {
-                    pool.durable.insert(stored.memory.id, stored);
-                }
-            }
-        }
-        if !working.is_empty() {
-            let known = frequencies(&mut tx, scope, &terms).await?;
-            score_working(&mut pool, working, &terms, &known, size);
+            let related = found.related.into_iter().chain(near.related);
+            let ids: HashSet<Uuid> = pool.signals.keys().copied().chain(related).collect();
+            let ids: Vec<Uuid> = ids.into_iter().collect();
+            lend_to_facts(&mut pool, fetch(&mut tx, scope, &ids).await?, question);
         }
         tx.commit().await?;
+        score_working(
+            &mut pool,
+            working,
+            &question.words,
+            &found.frequencies,
+            found.size,
+            self.settings.bm25,
+        );
         pool.durable.retain(|_, stored| question.admits(&stored.memory));
         pool.working.retain(|_, memory| question.admits(memory));
         Ok(Some(pool))
     }
 
-    fn rank(&self, pool: &Pool, weights: &Weights, now: DateTime<Utc>) -> Vec<Scored> {
+    fn rank(&self, pool: &Pool, words: &[Vec<String>], weights: &Weights, now: DateTime<Utc>) -> Vec<Scored> {
         let age_days = |at: DateTime<Utc>| (now - at).as_seconds_f64().max(0.0) / 86_400.0;
         let durable = pool.durable.values().map(|stored| {
             let signals = pool.signals.get(&stored.memory.id).copied().unwrap_or_default();
@@ -202,6 +204,7 @@ impl Engine {
                 lexical: signals.lexical,
                 previous: stored.previous,
                 next: stored.next,
+                is_about: is_about(&stored.memory.content, words),
                 age_days: age_days(stored.memory.occurred_at.unwrap_or(stored.memory.created_at)),
                 access_count: stored.access_count,
                 confidence: stored.memory.confidence,
@@ -215,6 +218,7 @@ impl Engine {
                 lexical: signals.lexical,
                 previous: None,
                 next: None,
+                is_about: is_about(&memory.content, words),
                 age_days: age_days(memory.occurred_at.unwrap_or(memory.created_at)),
                 access_count: 0,
                 confidence: memory.confidence,
@@ -260,6 +264,7 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
             superseded: args.include_superseded,
             originals: true,
         },
+        words: text::query_words(&args.query),
         query: args.query,
         k: k as usize,
         tiers: args.tiers,
@@ -268,47 +273,52 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
     })
 }
 
+/// Spellings side by side with the number of their word.
+fn numbered(words: &[Vec<String>]) -> (Vec<String>, Vec<i32>) {
+    let numbered = words
+        .iter()
+        .zip(0..)
+        .flat_map(|(spellings, number)| spellings.iter().map(move |spelling| (spelling.clone(), number)));
+    numbered.unzip()
+}
+
 /// Puts what was fetched into the pool. The originals of a consolidated fact lend it their signals and step back.
-/// Answers what else has to be fetched: those facts, and the neighbours.
-fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question: &Question) -> HashSet<Uuid> {
-    let mut related = HashSet::new();
+fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question: &Question) {
     for stored in stored {
         let memory = &stored.memory;
         let consolidated = memory.superseded_reason.as_deref() == Some("consolidated");
         if consolidated && question.filter.as_of.is_none() && !question.filter.superseded {
-            let signals = pool.signals.remove(&memory.id).unwrap_or_default();
-            if let Some(fact) = memory.superseded_by {
+            if let (Some(signals), Some(fact)) = (pool.signals.remove(&memory.id), memory.superseded_by) {
                 pool.signals.entry(fact).or_default().raise(signals);
-                related.insert(fact);
             }
             continue;
         }
-        related.extend(stored.previous.iter().chain(&stored.next));
         pool.durable.insert(memory.id, stored);
     }
-    related
 }
 
 /// Working memories have no postings: their words are weighed by the frequencies of the scope's durable memories.
 fn score_working(
     pool: &mut Pool,
     working: &[Memory],
-    terms: &[String],
-    known: &[(String, i64)],
+    words: &[Vec<String>],
+    frequencies: &[(i32, i64)],
     size: ScopeSize,
+    bm25: Bm25,
 ) {
     let documents = u64::try_from(size.memories).unwrap_or(0) + working.len() as u64;
-    let rarity = |term: &str| {
-        let df = known.iter().find(|(known, _)| known == term).map_or(0, |(_, df)| *df);
-        idf(documents, u64::try_from(df).unwrap_or(0))
-    };
+    let frequency = |word: i32| frequencies.iter().find(|(known, _)| *known == word).map_or(0, |(_, df)| *df);
     #[expect(clippy::cast_possible_truncation, reason = "an average length is far below 2^24")]
     let average = size.average_tokens as f32;
     for memory in working {
         let analysis = text::analyse(&memory.content);
-        let postings = analysis.terms.iter().filter(|(term, _)| terms.contains(term));
-        let postings = postings.map(|(term, tf)| Posting { tf: *tf, idf: rarity(term) });
-        let score = Bm25::default().score(postings, analysis.tokens, average);
+        let postings = words.iter().zip(0..).filter_map(|(spellings, word)| {
+            let tf =
+                analysis.terms.iter().filter(|(term, _)| spellings.contains(term)).map(|(_, tf)| tf).sum();
+            let df = u64::try_from(frequency(word)).unwrap_or(0);
+            (tf > 0).then(|| Posting { tf, idf: idf(documents, df) })
+        });
+        let score = bm25.score(postings, analysis.tokens, average);
         if score > 0.0 {
             pool.signals.entry(memory.id).or_default().lexical = Some(score);
             pool.working.insert(memory.id, memory.clone());
@@ -345,6 +355,7 @@ fn choose(question: &Question, mut pool: Pool, ranked: &[Scored], degraded: Vec<
                 vector: scored.why.vector,
                 lexical: scored.why.lexical,
                 neighbour: scored.why.neighbour,
+                subject: scored.why.subject,
                 recency: scored.why.recency,
                 frequency: scored.why.frequency,
                 confidence: scored.why.confidence,

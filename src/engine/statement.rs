@@ -18,6 +18,7 @@ use crate::text;
 const TTL_MAX_SECONDS: u64 = 31_536_000;
 /// The most bytes of metadata, as JSON.
 const METADATA_MAX_BYTES: usize = 16 * 1024;
+
 /// A checked request.
 pub(super) struct Statement {
     pub(super) content: String,
@@ -27,7 +28,10 @@ pub(super) struct Statement {
     pub(super) metadata: BTreeMap<String, Value>,
     pub(super) occurred_at: Option<DateTime<Utc>>,
     pub(super) ttl: Option<Duration>,
-    pub(super) replaces: Option<Uuid>,
+    /// The memories that this one corrects.
+    pub(super) replaces: Vec<Uuid>,
+    /// The open conflicts that this one merges.
+    pub(super) merges: Vec<Uuid>,
     pub(super) policy: ConflictPolicy,
     /// The key with the hash of all arguments, as they are after the credentials were taken out.
     pub(super) idempotency: Option<(String, [u8; 32])>,
@@ -50,8 +54,9 @@ impl Statement {
                 Ok::<_, Error>((key, Sha256::digest(body).into()))
             })
             .transpose()?;
-        let replaces = args.replaces.as_deref().map(|id| parse_id("replaces", id)).transpose()?;
-        if let (Some(_), Some(_)) = (args.ttl_seconds, replaces) {
+        let replaces: Vec<Uuid> =
+            args.replaces.as_deref().map(|id| parse_id("replaces", id)).transpose()?.into_iter().collect();
+        if args.ttl_seconds.is_some() && !replaces.is_empty() {
             return Err(Error::invalid(
                 "replaces",
                 "a memory with ttl_seconds cannot replace a durable one",
@@ -67,6 +72,7 @@ impl Statement {
             occurred_at: args.occurred_at.map(check_time).transpose()?,
             ttl: args.ttl_seconds.map(check_ttl).transpose()?,
             replaces,
+            merges: Vec::new(),
             policy: args.on_conflict.unwrap_or(settings.conflict_policy),
             idempotency,
             redacted,

@@ -6,16 +6,18 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::judgement::Embedding;
+use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
+use super::settle::{Settlement, settle};
 use super::statement::{Statement, check_room};
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
+use crate::db::conflict::{Pair, Resolved};
 use crate::db::memory::{NewMemory, StoredMemory};
-use crate::db::{self, ScopeId, Tx, audit, idempotency, memory};
+use crate::db::{self, ScopeId, Tx, audit, conflict, history, idempotency, memory};
 use crate::error::{Error, Result};
-use crate::model::{Action, ConflictPolicy, Memory, Tier};
+use crate::model::{Action, Memory, Tier};
 use crate::text;
 use crate::working::NewWorking;
 
@@ -75,6 +77,7 @@ impl Engine {
             duplicate_of: put.refreshed.then_some(Likeness { id: put.id, similarity: 1.0 }),
             supersedes: Vec::new(),
             conflicts_with: Vec::new(),
+            superseded_by: None,
             support: put.support,
             confidence: crate::working::CONFIDENCE,
             embedding: EmbeddingState::None,
@@ -88,7 +91,7 @@ impl Engine {
         Ok(answer)
     }
 
-    async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
+    pub(super) async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
         let model = self.models.current().clone();
         let vector = match self.known_vector(&model, call, &statement).await? {
             Some(vector) => Some(vector),
@@ -101,51 +104,46 @@ impl Engine {
         if let Some(answer) = first_answer(&mut tx, scope, &statement, call.at).await? {
             return Ok(answer);
         }
-        let replaced = match statement.replaces {
-            Some(id) => Some(replaceable(&mut tx, scope, id).await?),
-            None => None,
-        };
+        let mut replaced = Vec::with_capacity(statement.replaces.len());
+        for &id in &statement.replaces {
+            replaced.push(replaceable(&mut tx, scope, id).await?);
+        }
         let judgement = self.judge_statement(&mut tx, scope, &statement, embedding).await?;
+        let is_correction = !replaced.is_empty();
+        let mut contradicts = judgement.contradicts;
+        contradicts.retain(|other| replaced.iter().all(|old| old.id != other.likeness.id));
+        let settled = settle(statement.policy, statement.occurred_at, is_correction, contradicts);
+        let at = statement.occurred_at.unwrap_or(call.at);
+        let place = match (settled.superseded_by, embedding) {
+            (Some(next), Some(embedding)) => {
+                Some(self.place_in_history(&mut tx, scope, &statement, embedding, (next, at)).await?)
+            }
+            _ => None,
+        };
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => self.insert_statement(&mut tx, scope, call, &statement, embedding).await?,
+            None => {
+                let successor = place.as_ref().map(|place| place.successor);
+                self.insert_statement(&mut tx, scope, call, &statement, embedding, successor).await?
+            }
         };
-        let source_of_truth = answer.id;
-        let mut superseded: Vec<Likeness> = Vec::new();
-        if let Some(old) = replaced.filter(|old| old.id != source_of_truth) {
-            memory::supersede(&mut tx, scope, &[old.id], source_of_truth, "replaced", call.at).await?;
-            superseded.push(old);
+        self.carry_out(&mut tx, scope, call, &settled, place, (answer.id, at)).await?;
+        replaced.retain(|old| old.id != answer.id);
+        let ids: Vec<Uuid> = replaced.iter().map(|old| old.id).collect();
+        history::supersede(&mut tx, scope, &ids, answer.id, "replaced", call.at).await?;
+        if !statement.merges.is_empty() {
+            let merged = Resolved { resolution: "merge", by: &call.subject, at: call.at };
+            conflict::resolve(&mut tx, scope, &statement.merges, merged).await?;
         }
-        let contradicts = judgement
-            .contradicts
-            .into_iter()
-            .filter(|other| other.id != source_of_truth && superseded.iter().all(|old| old.id != other.id));
-        let contradicts: Vec<Likeness> = contradicts.collect();
-        match statement.policy {
-            ConflictPolicy::NewestWins if !contradicts.is_empty() => {
-                let ids: Vec<Uuid> = contradicts.iter().map(|old| old.id).collect();
-                let valid_from = statement.occurred_at.unwrap_or(call.at);
-                memory::supersede(&mut tx, scope, &ids, source_of_truth, "conflict", valid_from).await?;
-                superseded.extend(contradicts);
-            }
-            ConflictPolicy::Flag => {
-                for old in contradicts {
-                    let id = self.clock.new_id();
-                    memory::flag(&mut tx, scope, id, source_of_truth, old.id, old.similarity, call.at)
-                        .await?;
-                    answer.conflicts_with.push(old);
-                }
-            }
-            ConflictPolicy::NewestWins | ConflictPolicy::KeepBoth => {}
-        }
+        answer.supersedes = replaced.into_iter().chain(settled.superseded).collect();
         if answer.outcome == StoreOutcome::Stored {
-            if !superseded.is_empty() {
+            if !answer.supersedes.is_empty() {
                 answer.outcome = StoreOutcome::Superseded;
-            } else if !answer.conflicts_with.is_empty() {
+            } else if !settled.flagged.is_empty() {
                 answer.outcome = StoreOutcome::Flagged;
             }
         }
-        answer.supersedes = superseded;
+        answer.conflicts_with = settled.flagged.into_iter().chain(settled.kept).collect();
         if vector.is_none() {
             answer.degraded.push("embedder".to_owned());
         }
@@ -157,6 +155,30 @@ impl Engine {
         tx.commit().await?;
         self.scope_ids.insert(call.scope.clone(), scope).await;
         Ok(answer)
+    }
+
+    /// Supersedes and flags what was settled, in the transaction that stored `new`, which holds from `at` on.
+    async fn carry_out(
+        &self,
+        tx: &mut Tx,
+        scope: ScopeId,
+        call: &Call,
+        settled: &Settlement,
+        place: Option<Place>,
+        (new, at): (Uuid, DateTime<Utc>),
+    ) -> Result<()> {
+        let ids: Vec<Uuid> = settled.superseded.iter().map(|old| old.id).collect();
+        if !ids.is_empty() {
+            history::supersede(tx, scope, &ids, new, "conflict", at).await?;
+        }
+        if let Some(place) = place {
+            history::end_earlier(tx, scope, &place.ends, new, at).await?;
+        }
+        for old in &settled.flagged {
+            let pair = Pair { id: self.clock.new_id(), new, old: old.id };
+            conflict::open(tx, scope, pair, Some(old.similarity), call.at).await?;
+        }
+        Ok(())
     }
 
     /// The vector of an active memory of the scope with the same text, letter for letter: the hash is that of a normal form,
@@ -194,6 +216,7 @@ impl Engine {
         call: &Call,
         statement: &Statement,
         embedding: Option<Embedding<'_>>,
+        successor: Option<Contradicted>,
     ) -> Result<StoreAnswer> {
         let (memories, bytes) = db::scope::holds(tx, scope).await?;
         check_room(self.settings.quota, memories, bytes, statement.content.len())?;
@@ -210,9 +233,9 @@ impl Engine {
             created_at: call.at,
             occurred_at: statement.occurred_at,
             valid_from: statement.occurred_at.unwrap_or(call.at),
-            valid_to: None,
-            superseded_by: None,
-            superseded_reason: None,
+            valid_to: successor.map(|next| next.valid_from),
+            superseded_by: successor.map(|next| next.likeness.id),
+            superseded_reason: successor.map(|_| "conflict".to_owned()),
             expires_at: None,
         };
         let analysis = text::analyse(&memory.content);
@@ -230,6 +253,7 @@ impl Engine {
             duplicate_of: None,
             supersedes: Vec::new(),
             conflicts_with: Vec::new(),
+            superseded_by: memory.superseded_by,
             support: memory.support,
             confidence: memory.confidence,
             embedding: if embedding.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
@@ -258,6 +282,7 @@ impl Engine {
             duplicate_of: Some(known),
             supersedes: Vec::new(),
             conflicts_with: Vec::new(),
+            superseded_by: stored.memory.superseded_by,
             support,
             confidence,
             embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
@@ -315,6 +340,6 @@ async fn replaceable(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<Likeness> 
     Ok(Likeness { id, similarity: 1.0 })
 }
 
-async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory> {
+pub(super) async fn fetch_one(tx: &mut Tx, scope: ScopeId, id: Uuid) -> Result<StoredMemory> {
     memory::fetch(tx, scope, &[id]).await?.pop().ok_or(Error::NotFound)
 }

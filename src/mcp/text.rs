@@ -6,8 +6,8 @@ use chrono::SecondsFormat;
 use uuid::Uuid;
 
 use crate::api::{
-    ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer, StoreAnswer,
-    StoreOutcome,
+    ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer, ResolveAnswer,
+    StoreAnswer, StoreOutcome,
 };
 
 /// Stands before every line of stored text, so that no stored text can end its own fence.
@@ -31,6 +31,12 @@ pub(super) fn store(answer: &StoreAnswer) -> String {
         }
         (StoreOutcome::Stored, _) => format!("Stored as {}.", answer.id),
     };
+    if let Some(newer) = answer.superseded_by {
+        let _ = write!(text, " It is history: {newer} tells of a later time.");
+    }
+    if answer.outcome != StoreOutcome::Flagged && !answer.conflicts_with.is_empty() {
+        let _ = write!(text, " Contradicts {}, which stays as well.", alike(&answer.conflicts_with));
+    }
     if let Some(expiry) = answer.expires_at {
         let _ = write!(text, " Expires {}.", expiry.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
@@ -104,6 +110,9 @@ fn memory(text: &mut String, number: usize, memory: &MemoryView, score: Option<f
         None if memory.status != "active" => text.push_str(" · superseded"),
         None => {}
     }
+    if let Some(end) = memory.valid_to {
+        let _ = write!(text, " · held until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true));
+    }
     if !memory.conflicts_with.is_empty() {
         let _ = write!(text, " · conflicts with {}", ids(&memory.conflicts_with));
     }
@@ -137,6 +146,14 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
     if !answer.retracted.is_empty() {
         let _ = write!(text, " Retracted facts made from them: {}.", ids(&answer.retracted));
     }
+    if answer.erased > 0 {
+        let verb = if answer.dry_run { "Would erase" } else { "Erased" };
+        let _ = write!(text, " {verb} the copies of {} forgotten earlier.", answer.erased);
+    }
+    if !answer.complete {
+        text.push_str(" Not all of the selection yet: the same call again goes on.");
+    }
+    degraded(&mut text, &answer.degraded);
     text
 }
 
@@ -154,6 +171,23 @@ pub(super) fn consolidate(answer: &ConsolidateAnswer) -> String {
     }
     for skipped in &answer.skipped {
         let _ = write!(text, "\n\nSkipped {}: {}", ids(&skipped.members), skipped.reason);
+    }
+    degraded(&mut text, &answer.degraded);
+    text
+}
+
+pub(super) fn resolve(answer: &ResolveAnswer) -> String {
+    let mut text = format!("Done: {}.", answer.action.as_str());
+    if let Some(id) = answer.merged_into {
+        let _ = write!(text, " Merged into {id}.");
+    }
+    for (what, of) in [("Active again", &answer.restored), ("Superseded", &answer.superseded)] {
+        if !of.is_empty() {
+            let _ = write!(text, " {what}: {}.", ids(of));
+        }
+    }
+    for pair in &answer.conflicts {
+        let _ = write!(text, " Open now: {} contradicts {}.", pair.new_id, pair.old_id);
     }
     degraded(&mut text, &answer.degraded);
     text
@@ -192,6 +226,8 @@ mod tests {
             support: 1,
             status: "active".to_owned(),
             superseded_by: None,
+            valid_to: None,
+            superseded_reason: None,
             conflicts_with: vec![],
             origin: vec![],
         };

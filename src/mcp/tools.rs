@@ -7,9 +7,10 @@ use schemars::JsonSchema;
 
 use crate::api::{
     ConsolidateAnswer, ConsolidateArgs, ForgetAnswer, ForgetArgs, ListAnswer, ListArgs, RecallAnswer,
-    RecallArgs, StoreAnswer, StoreArgs,
+    RecallArgs, ResolveAnswer, ResolveArgs, StoreAnswer, StoreArgs,
 };
 use crate::args::schema;
+use crate::auth::Caller;
 use crate::model::Action;
 
 /// A tool.
@@ -25,11 +26,14 @@ pub enum ToolName {
     List,
     /// `consolidate_memories`
     Consolidate,
+    /// `resolve_conflict`
+    Resolve,
 }
 
 impl ToolName {
     /// Every tool, in the order in which they are listed.
-    pub const ALL: [Self; 5] = [Self::Store, Self::Recall, Self::Forget, Self::List, Self::Consolidate];
+    pub const ALL: [Self; 6] =
+        [Self::Store, Self::Recall, Self::Forget, Self::List, Self::Consolidate, Self::Resolve];
 
     /// The tool of that name.
     #[must_use]
@@ -46,6 +50,7 @@ impl ToolName {
             Self::Forget => "forget_memory",
             Self::List => "list_memories",
             Self::Consolidate => "consolidate_memories",
+            Self::Resolve => "resolve_conflict",
         }
     }
 
@@ -55,14 +60,27 @@ impl ToolName {
         match self {
             Self::Recall | Self::List => Action::Read,
             Self::Store | Self::Forget | Self::Consolidate => Action::Write,
+            Self::Resolve => Action::Review,
         }
+    }
+
+    /// Whether a caller is told of the tool: one for reviewers would only distract everybody else's model.
+    #[must_use]
+    pub fn is_shown_to(self, caller: &Caller) -> bool {
+        self.action() < Action::Review || caller.may_somewhere(self.action())
     }
 }
 
-/// Every tool's definition, in a fixed order.
+/// Every tool's definition, in the order of [`ToolName::ALL`].
 pub(super) fn all() -> &'static [Tool] {
     static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| ToolName::ALL.map(define).to_vec());
     &TOOLS
+}
+
+/// The definitions of the tools that a caller is told of.
+pub(super) fn shown_to(caller: &Caller) -> Vec<Tool> {
+    let tools = ToolName::ALL.into_iter().zip(all());
+    tools.filter(|(name, _)| name.is_shown_to(caller)).map(|(_, tool)| tool.clone()).collect()
 }
 
 fn define(name: ToolName) -> Tool {
@@ -107,6 +125,15 @@ fn define(name: ToolName) -> Tool {
             "Bring episodic memories that tell of the same thing together into one semantic fact each. The originals \
              are superseded, not deleted. memser does this by itself from time to time; call it only when asked to.",
             &Effect { read_only: false, destructive: false, idempotent: true },
+        ),
+        ToolName::Resolve => tool::<ResolveArgs, ResolveAnswer>(
+            name,
+            "Resolve a conflict",
+            "Decide between memories that contradict each other: keep_new, keep_old, keep_both, or merge with the \
+             content that is right. list_memories with status conflicted shows what waits. restore makes a superseded \
+             memory active again, whether a conflict, a correction or a consolidation superseded it. Nothing is \
+             deleted. Decide only what the user has decided.",
+            &Effect { read_only: false, destructive: false, idempotent: false },
         ),
     }
 }

@@ -11,8 +11,10 @@ pub(super) enum Segment<'a> {
     Part(&'a str),
     /// An identifier, path, version, address or date as a whole: taken literally.
     Whole(&'a str),
-    /// One or two characters of a script without spaces.
+    /// Two characters of a script without spaces, or the one that stands alone.
     Gram(&'a str),
+    /// A Han or Hangul sign among others, which may be a word of its own.
+    Sign(&'a str),
 }
 
 /// The segments of a [cleaned](super::clean) text in reading order.
@@ -97,8 +99,17 @@ fn bigrams<'a>(run: &'a str, out: &mut Vec<Segment<'a>>) {
     let bounds: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
     match bounds.as_slice() {
         [start, end] => out.push(Segment::Gram(&run[*start..*end])),
-        _ => out.extend(bounds.windows(3).map(|window| Segment::Gram(&run[window[0]..window[2]]))),
+        _ => {
+            out.extend(bounds.windows(3).map(|window| Segment::Gram(&run[window[0]..window[2]])));
+            let signs = bounds.windows(2).map(|window| &run[window[0]..window[1]]);
+            out.extend(signs.filter(|sign| sign.starts_with(is_sign)).map(Segment::Sign));
+        }
     }
+}
+
+/// Han and Hangul, of which one character can be a word.
+fn is_sign(c: char) -> bool {
+    matches!(u32::from(c), 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x3FFFF)
 }
 
 /// Scripts in which white space does not delimit words: Thai, Lao, Myanmar, Khmer, Kana, Han; and Hangul, whose
@@ -118,7 +129,11 @@ mod tests {
         segments(text)
             .into_iter()
             .map(|segment| match segment {
-                Segment::Word(s) | Segment::Part(s) | Segment::Whole(s) | Segment::Gram(s) => s,
+                Segment::Word(s)
+                | Segment::Part(s)
+                | Segment::Whole(s)
+                | Segment::Gram(s)
+                | Segment::Sign(s) => s,
             })
             .collect()
     }
@@ -136,8 +151,8 @@ mod tests {
 
     #[test]
     fn unspaced_scripts_are_bigrams() {
-        assert_eq!(all("我喜欢Rust语言"), ["我喜", "喜欢", "Rust", "语言"]);
+        assert_eq!(all("我喜欢Rust语言"), ["我喜", "喜欢", "我", "喜", "欢", "Rust", "语言", "语", "言"]);
         assert_eq!(all("茶"), ["茶"]);
-        assert_eq!(all("한국어를"), ["한국", "국어", "어를"]);
+        assert_eq!(all("한국어를"), ["한국", "국어", "어를", "한", "국", "어", "를"]);
     }
 }

@@ -8,11 +8,12 @@ use chrono::{DateTime, Utc};
 use memser::api::{ListStatus, StoreAnswer};
 use memser::db::list::Page;
 use memser::db::memory::NewMemory;
-use memser::db::recall::{Filter, ScopeSize};
+use memser::db::recall::{Asked, Filter, ScopeSize};
 use memser::db::scope::CounterChange;
 use memser::db::space::Space;
 use memser::db::{
-    Db, ScopeId, Tx, consolidation, embedding, forget, idempotency, list, memory, recall, scope, working,
+    Db, ScopeId, Tx, conflict, consolidation, embedding, forget, history, idempotency, list, memory, recall,
+    scope, working,
 };
 use memser::error::Result;
 use memser::model::{Memory, Tier};
@@ -28,11 +29,18 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 30] = [
+const FUNCTIONS: [&str; 41] = [
     "consolidation::episodes",
     "embedding::is_pending",
     "embedding::of_text",
+    "embedding::likeness",
+    "conflict::open_pairs",
+    "history::chain_to",
+    "history::told_before",
+    "history::active_end",
     "forget::select",
+    "forget::lock",
+    "forget::kept_snapshots",
     "forget::derived",
     "idempotency::find",
     "list::page",
@@ -41,18 +49,22 @@ const FUNCTIONS: [&str; 30] = [
     "recall::size",
     "recall::by_words",
     "recall::by_meaning",
-    "recall::frequencies",
     "scope::holds",
     "working::count",
     "working::list",
     "working::lock",
     "working::refresh",
     "memory::support",
-    "memory::flag",
     "memory::insert",
-    "memory::supersede",
+    "conflict::open",
+    "conflict::resolve",
+    "history::supersede",
+    "history::end_earlier",
+    "history::restore",
     "consolidation::add_origins",
-    "forget::reactivate_originals",
+    "history::retire",
+    "history::reactivate_originals",
+    "forget::erase_snapshots",
     "idempotency::keep",
     "scope::count",
     "working::insert",
@@ -67,6 +79,12 @@ struct Target {
     ids: Vec<Uuid>,
     fact: Uuid,
     origin: Uuid,
+    /// Superseded by a conflict, with when it happened, and by what.
+    past: (Uuid, [u8; 32], DateTime<Utc>),
+    successor: Uuid,
+    /// An open conflict and its newer memory.
+    pair: (Uuid, Uuid),
+    forgotten: Uuid,
     content: String,
     hash: [u8; 32],
     vector: Vec<f32>,
@@ -80,7 +98,7 @@ struct Target {
 /// Calls a function; whether it saw or said that it did anything. `None` for one that does not say.
 async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
     let (at, now, ids) = (of.scope, of.now, &of.ids[..]);
-    let size = ScopeSize { memories: 5, average_tokens: 4.0 };
+    let size = ScopeSize { memories: 5, average_tokens: 4.0, vectors: 10 };
     let filter = Filter::default();
     let terms: Vec<String> = text::analyse(&of.content).terms.into_iter().map(|(term, _)| term).collect();
     Ok(match name {
@@ -93,12 +111,51 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "embedding::of_text" => {
             Some(embedding::of_text(tx, of.space, at, &of.hash, &of.content).await?.is_some())
         }
-        "forget::select" => Some(!forget::select(tx, at, &forget::Selector::default()).await?.is_empty()),
-        "forget::derived" => Some(!forget::derived(tx, at, &[of.origin]).await?.is_empty()),
-        "forget::reactivate_originals" => {
-            forget::reactivate_originals(tx, at, &[of.fact], &[]).await?;
+        "embedding::likeness" => {
+            Some(!embedding::likeness(tx, of.space, at, ids, &of.vector).await?.is_empty())
+        }
+        "conflict::open_pairs" => Some(!conflict::open_pairs(tx, at, of.pair.1).await?.is_empty()),
+        "conflict::open" => {
+            let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[0], old: ids[1] };
+            conflict::open(tx, at, pair, Some(0.9), now).await?;
             None
         }
+        "conflict::resolve" => {
+            let how = conflict::Resolved { resolution: "keep_both", by: "test", at: now };
+            conflict::resolve(tx, at, &[of.pair.0], how).await?;
+            None
+        }
+        "history::chain_to" => Some(!history::chain_to(tx, at, of.successor, of.past.2).await?.is_empty()),
+        "history::told_before" => Some(history::told_before(tx, at, &of.past.1, of.past.2).await?.is_some()),
+        "history::active_end" => Some(history::active_end(tx, at, of.past.0).await?.is_some()),
+        "history::supersede" => {
+            Some(history::supersede(tx, at, &[of.ids[1]], ids[0], "conflict", now).await? > 0)
+        }
+        "history::end_earlier" => {
+            history::end_earlier(tx, at, &[of.past.0], ids[0], now).await?;
+            None
+        }
+        "history::restore" => {
+            history::restore(tx, at, of.past.0, true).await?;
+            None
+        }
+        "history::retire" => {
+            history::retire(tx, at, &[of.fact], now).await?;
+            None
+        }
+        "history::reactivate_originals" => {
+            Some(!history::reactivate_originals(tx, at, &[of.fact], &[]).await?.is_empty())
+        }
+        "forget::lock" => Some(!forget::lock(tx, at, ids).await?.is_empty()),
+        "forget::kept_snapshots" => {
+            Some(!forget::kept_snapshots(tx, at, &forget::Selector::default()).await?.is_empty())
+        }
+        "forget::erase_snapshots" => {
+            forget::erase_snapshots(tx, at, &[of.forgotten]).await?;
+            None
+        }
+        "forget::select" => Some(!forget::select(tx, at, &forget::Selector::default(), 10).await?.is_empty()),
+        "forget::derived" => Some(!forget::derived(tx, at, &[of.origin]).await?.is_empty()),
         "forget::delete" => {
             forget::delete(tx, at, ids, forget::Forgetting { by: "test", at: now, erase: false }).await?;
             None
@@ -125,13 +182,6 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "memory::active_with_hash" => Some(memory::active_with_hash(tx, at, &of.hash).await?.is_some()),
         "memory::fetch" => Some(!memory::fetch(tx, at, ids).await?.is_empty()),
         "memory::support" => Some(memory::support(tx, at, ids[0], Some("s"), 0.1).await?.0 > 0),
-        "memory::flag" => {
-            memory::flag(tx, at, Uuid::new_v4(), ids[0], ids[1], 0.9, now).await?;
-            None
-        }
-        "memory::supersede" => {
-            Some(memory::supersede(tx, at, &[of.ids[1]], ids[0], "conflict", now).await? > 0)
-        }
         "memory::insert" => {
             let memory = new_memory("An intruder's text", now);
             let analysis = text::analyse(&memory.content);
@@ -146,16 +196,17 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         }
         "recall::size" => Some(recall::size(tx, at).await?.0.memories > 0),
         "recall::by_words" => {
-            Some(!recall::by_words(tx, at, &terms, size, (1.2, 0.75), &filter, 10).await?.is_empty())
+            let words: Vec<i32> = (0..).take(terms.len()).collect();
+            let asked = Asked { terms: &terms, words: &words, k1: 1.2, b: 0.75 };
+            Some(!recall::by_words(tx, at, asked, &filter, 10).await?.hits.is_empty())
         }
         "recall::by_meaning" => {
-            let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?;
-            let large = ScopeSize { memories: 1_000_000, ..size };
-            let indexed = recall::by_meaning(tx, at, of.space, &of.vector, large, &filter, 10).await?;
+            let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?.hits;
+            let large = ScopeSize { memories: 1_000_000, vectors: 1_000_000, ..size };
+            let indexed = recall::by_meaning(tx, at, of.space, &of.vector, large, &filter, 10).await?.hits;
             assert_eq!(exact.is_empty(), indexed.is_empty());
             Some(!exact.is_empty())
         }
-        "recall::frequencies" => Some(!recall::frequencies(tx, at, &terms).await?.is_empty()),
         "scope::holds" => Some(scope::holds(tx, at).await?.0 > 0),
         "scope::count" => {
             scope::count(tx, at, CounterChange { memories: 7, ..CounterChange::default() }).await?;
@@ -230,6 +281,16 @@ async fn target(app: &TestApp, name: &str) -> Target {
     let answer = client.ok("store_memory", keyed).await;
     client.ok("store_memory", json!({ "scope": name, "content": "For a while", "ttl_seconds": 600 })).await;
     let (origin, fact) = (ids[2], ids[3]);
+    let mut ports = Vec::new();
+    for (port, policy) in [(8080, "newest_wins"), (8081, "newest_wins"), (8082, "flag")] {
+        let arguments = json!({
+            "scope": name, "content": format!("The staging server listens on port {port}"), "on_conflict": policy,
+            "occurred_at": format!("2026-01-0{}T00:00:00Z", port - 8079),
+        });
+        ports.push(client.ok("store_memory", arguments).await["id"].as_str().unwrap().parse().unwrap());
+    }
+    let forgotten = client.store(name, "Forget this").await;
+    client.ok("forget_memory", json!({ "scope": name, "memory_id": forgotten })).await;
     let mut database = app.database.connect().await;
     let scope: i64 = sqlx::query_scalar("select scope_id from scopes where name = $1")
         .bind(name)
@@ -252,6 +313,11 @@ async fn target(app: &TestApp, name: &str) -> Target {
     .execute(&mut database)
     .await
     .unwrap();
+    let pair: Uuid = sqlx::query_scalar("select conflict_id from conflicts where new_id = $1")
+        .bind(ports[2])
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
     let (space, vector): (i32, Vector) =
         sqlx::query_as("select space_id, embedding from memory_embedding where memory_id = $1")
             .bind(ids[0])
@@ -273,6 +339,14 @@ async fn target(app: &TestApp, name: &str) -> Target {
         scope: ScopeId(scope),
         fact,
         origin,
+        past: (
+            ports[0],
+            text::content_hash("The staging server listens on port 8080"),
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+        ),
+        successor: ports[1],
+        pair: (pair, ports[2]),
+        forgotten: forgotten.parse().unwrap(),
         content: content.to_owned(),
         hash: text::content_hash(content),
         space: Space { id: space, dimensions: i32::try_from(vector.len()).unwrap() },
@@ -319,11 +393,18 @@ async fn no_function_of_db_sees_or_changes_a_scope_within_the_wall_of_another() 
 #[test]
 fn every_function_that_works_in_a_scope_is_tested() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/db");
+    let files =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let (folders, mut sources): (Vec<_>, Vec<_>) = files(&folder).into_iter().partition(|path| path.is_dir());
+    sources.extend(folders.iter().flat_map(|folder| files(folder)));
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let Some(module) = entry.file_name().and_then(|name| name.to_str()?.strip_suffix(".rs")) else {
-            continue;
+    for entry in sources {
+        // A module's parts show their functions as the module's own.
+        let module = match entry.parent() {
+            Some(parent) if parent != folder => parent,
+            _ => &entry,
         };
+        let module = module.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&entry).unwrap();
         for function in text.split("pub async fn ").skip(1) {
             let (name, rest) = function.split_once('(').unwrap();

@@ -13,6 +13,7 @@ fn candidate(n: u128, vector: Option<f32>, lexical: Option<f32>) -> Candidate {
         lexical,
         previous: None,
         next: None,
+        is_about: false,
         age_days: 1.0,
         access_count: 0,
         confidence: 0.5,
@@ -31,6 +32,7 @@ fn default_rank(candidates: &[Candidate]) -> Vec<Scored> {
 fn a_perfect_hit_scores_one() {
     let mut best = candidate(1, Some(0.9), Some(12.0));
     best.next = Some(id(2));
+    best.is_about = true;
     best.age_days = 0.0;
     best.access_count = 1_000;
     best.confidence = 1.0;
@@ -78,6 +80,7 @@ fn nan_is_missing_and_nothing_panics() {
         vector: f32::NAN,
         lexical: -1.0,
         neighbour: 0.0,
+        subject: 0.0,
         recency: 0.0,
         frequency: 0.0,
         confidence: 0.0,
@@ -92,11 +95,11 @@ fn signal(range: std::ops::Range<f32>) -> impl Strategy<Value = Option<f32>> {
 prop_compose! {
     fn any_candidate(n: u128, of: u128)(
         vector in signal(-1.0..1.0), lexical in signal(0.0..30.0),
-        previous in prop::option::of(0..of), next in prop::option::of(0..of),
+        previous in prop::option::of(0..of), next in prop::option::of(0..of), is_about in any::<bool>(),
         age_days in -1.0_f64..4_000.0, access_count in -1_i64..10_000, confidence in 0_f32..=1.0,
     ) -> Candidate {
         let (previous, next) = (previous.map(id), next.map(id));
-        Candidate { id: id(n), vector, lexical, previous, next, age_days, access_count, confidence }
+        Candidate { id: id(n), vector, lexical, previous, next, is_about, age_days, access_count, confidence }
     }
 }
 
