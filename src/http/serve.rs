@@ -23,15 +23,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ConnectionLimits {
     /// How many at once; more wait to be accepted.
     pub connections: usize,
-    /// How long the head of a request may take to arrive, and an idle connection to send its next one.
+    /// How long the head of the first request may take to arrive.
     pub head_wait: Duration,
+    /// How long a connection may be idle until the head of its next request has arrived. Longer than proxies keep idle
+    /// connections: one that memser closes just when a proxy uses it again would be a failed request.
+    pub idle_wait: Duration,
     /// How often a silent HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
     pub ping_every: Duration,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { connections: 4_096, head_wait: Duration::from_secs(30), ping_every: Duration::from_secs(20) }
+        Self {
+            connections: 4_096,
+            head_wait: Duration::from_secs(30),
+            idle_wait: Duration::from_secs(150),
+            ping_every: Duration::from_secs(20),
+        }
     }
 }
 
@@ -45,7 +53,7 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_wait);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle_wait);
     builder
         .http2()
         .timer(TokioTimer::new())

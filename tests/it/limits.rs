@@ -88,7 +88,7 @@ async fn impatient(connections: usize) -> (String, oneshot::Sender<()>, tokio::t
     let address = listener.local_addr().unwrap().to_string();
     let router = axum::Router::new().route("/", axum::routing::get(async || "ok"));
     let wait = Duration::from_millis(300);
-    let limits = ConnectionLimits { connections, head_wait: wait, ping_every: wait };
+    let limits = ConnectionLimits { connections, head_wait: wait, idle_wait: wait * 2, ping_every: wait };
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(listener, router, limits, async {
         let _ = stopped.await;
