@@ -25,7 +25,7 @@ const INVALID_PARAMS: i32 = -32602;
 /// The longest refusal in plain text that is passed on.
 const REFUSAL_MAX_BYTES: usize = 1_024;
 /// How much of a body beyond the limit is still read.
-const DROPPED_MAX_BYTES: usize = 4 * 1024 * 1024;
+const DROPPED_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// For how long.
 const DROP_WAIT: Duration = Duration::from_secs(2);
 /// A body has to arrive within this time.

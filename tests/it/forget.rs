@@ -437,3 +437,57 @@ async fn what_is_forgotten_is_found_by_no_road() {
         app.stop().await;
     }
 }
+
+/// A measurement, not a test: how long a forget of 100,000 memories takes, beside storing them, and what a recall of the
+/// scope waits meanwhile. `docs/benchmarks.md` has its command and figures.
+#[tokio::test]
+#[ignore = "takes minutes; prints what docs/benchmarks.md has"]
+async fn a_hundred_thousand() {
+    const ROWS: usize = 100_000;
+    let app = TestApp::builder().set("MEMSER_CALL_TIMEOUT_SECONDS", "3600").start().await;
+    let client = app.admin();
+    client.store("user:1", "One by hand").await;
+    let words =
+        ["heron", "bread", "kettle", "violin", "granite", "lemon", "harbour", "tunnel", "meadow", "opera"];
+    let content = |row: usize| {
+        let word = |at: usize| words[(row / 10_usize.pow(u32::try_from(at).unwrap())) % 10];
+        format!(
+            "Note {row}: the {} by the {} and the {} of the {} {}",
+            word(0),
+            word(1),
+            word(2),
+            word(3),
+            word(4)
+        )
+    };
+    let written = Instant::now();
+    for chunk in (1..ROWS).collect::<Vec<_>>().chunks(10_000) {
+        let contents: Vec<String> = chunk.iter().map(|row| content(*row)).collect();
+        bulk::store(&app, "user:1", &contents, 1_024).await;
+    }
+    let written = written.elapsed();
+    let recalls = async |until: &dyn Fn() -> bool| {
+        let mut taken = Vec::new();
+        while !until() || taken.len() < 10 {
+            let asked = Instant::now();
+            client.recall("user:1", "the heron by the kettle").await;
+            taken.push(asked.elapsed());
+        }
+        taken.sort();
+        (taken[taken.len() / 2], taken[taken.len() * 95 / 100], taken.len())
+    };
+    let idle = recalls(&|| true).await;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let forgetting = async {
+        let started = Instant::now();
+        let answer = app.admin().ok("forget_memory", json!({ "scope": "user:1", "all": true })).await;
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        (answer, started.elapsed())
+    };
+    let is_done = || done.load(std::sync::atomic::Ordering::Relaxed);
+    let (during, (answer, taken)) = tokio::join!(recalls(&is_done), forgetting);
+    assert_eq!(answer["forgotten"]["episodic"], ROWS);
+    println!("rows written in bulk in {written:?}, forgotten in {taken:?}");
+    println!("recall (median, 95th percentile, count): idle {idle:?}, meanwhile {during:?}");
+    app.stop().await;
+}

@@ -272,8 +272,9 @@ async fn bytes_that_are_no_text_are_refused_before_they_are_read() {
     }
     let (status, answer) = send(call(br"\ud83d\ude00 a pair")).await;
     assert_eq!((status, &answer["result"]["isError"]), (200, &json!(false)), "{answer}");
-    let (status, _) = send(call(&vec![b'x'; 5 << 20])).await;
+    let (status, answer) = send(call(&vec![b'x'; 5 << 20])).await;
     assert_eq!(status, 413);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("larger than"), "{answer}");
     let listed = app.admin().ok("list_memories", json!({ "scope": "user:1" })).await;
     assert_eq!(contents(&listed), ["😀 a pair"]);
     app.stop().await;
