@@ -49,7 +49,7 @@ impl Engine {
             args.scope.as_deref(),
             args.actor.clone(),
         )?;
-        let result = async { self.forget_selection(&call, check_forget(args)?, until).await }.await;
+        let result = async { Box::pin(self.forget_selection(&call, check_forget(args)?, until)).await }.await;
         self.audit_failure(&call, &result);
         result
     }

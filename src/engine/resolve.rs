@@ -135,7 +135,7 @@ impl Engine {
         answer.restored.push(memory.id);
         match (memory.superseded_reason.as_deref(), memory.superseded_by) {
             (Some("consolidated"), Some(fact)) => {
-                self.take_apart(&mut tx, scope, call, fact, &mut answer).await?
+                self.take_apart(&mut tx, scope, call, fact, &mut answer).await?;
             }
             (Some("undone"), _) => {
                 let originals = fetch_one(&mut tx, scope, memory.id).await?.origin;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
+use super::secret::Sifted;
 use super::settle::{Settlement, settle};
 use super::statement::{Statement, check_room};
 use super::{Call, Engine};
@@ -38,16 +39,17 @@ impl Engine {
         let sifted = self.settings.sieve.sift(args);
         let (scope, actor) = (sifted.args.scope.as_deref(), sifted.args.actor.clone());
         let call = self.authorise(caller, "store_memory", Action::Write, scope, actor)?;
-        let result = async {
-            let statement = Statement::check(sifted, &self.settings)?;
-            match statement.ttl {
-                Some(ttl) => self.store_working(&call, statement, ttl).await,
-                None => self.store_durable(&call, statement).await,
-            }
-        }
-        .await;
+        let result = self.store_sifted(&call, sifted).await;
         self.audit_failure(&call, &result);
         result
+    }
+
+    async fn store_sifted(&self, call: &Call, sifted: Sifted) -> Result<StoreAnswer> {
+        let statement = Statement::check(sifted, &self.settings)?;
+        match statement.ttl {
+            Some(ttl) => Box::pin(self.store_working(call, statement, ttl)).await,
+            None => Box::pin(self.store_durable(call, statement)).await,
+        }
     }
 
     async fn store_working(&self, call: &Call, statement: Statement, ttl: Duration) -> Result<StoreAnswer> {
@@ -120,12 +122,11 @@ impl Engine {
             }
             _ => None,
         };
-        let mut answer = match judgement.duplicate_of {
-            Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => {
-                let successor = place.as_ref().map(|place| place.successor);
-                self.insert_statement(&mut tx, scope, call, &statement, embedding, successor).await?
-            }
+        let mut answer = if let Some(known) = judgement.duplicate_of {
+            self.support_known(&mut tx, scope, &statement, known).await?
+        } else {
+            let successor = place.as_ref().map(|place| place.successor);
+            self.insert_statement(&mut tx, scope, call, &statement, embedding, successor).await?
         };
         self.carry_out(&mut tx, scope, call, &settled, place, (answer.id, at)).await?;
         replaced.retain(|old| old.id != answer.id);
