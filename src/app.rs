@@ -28,6 +28,7 @@ use crate::engine::{Engine, Settings};
 use crate::http::{self, Ends, HttpSettings};
 use crate::jobs::Jobs;
 use crate::model::Action;
+use crate::provider::chat::Chat;
 use crate::working::Working;
 
 /// How long the connections of sweeps may take to end, once they were told to stop.
@@ -122,7 +123,7 @@ async fn assemble(
     };
     let models = embedding::models(config, &db, &clock).await?;
     let embedder_name = models.name();
-    let settings = settings(&config.decisions);
+    let settings = settings(&config.decisions, &clock)?;
     let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
     let (auth, first_token, token_file) = auth(config)?;
     let (shutdown, ends) = (CancellationToken::new(), Ends::default());
@@ -170,13 +171,21 @@ pub const fn database_name(storage: &Storage) -> &'static str {
     }
 }
 
-fn settings(decisions: &Decisions) -> Settings {
-    Settings {
+fn settings(decisions: &Decisions, clock: &Clock) -> anyhow::Result<Settings> {
+    let arbiter = decisions.judge.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
+    match &arbiter {
+        Some(chat) => {
+            tracing::info!("memories are judged by rules and, where these leave it open, by {}", chat.model())
+        }
+        None => tracing::info!("memories are judged by rules"),
+    }
+    Ok(Settings {
+        arbiter: arbiter.map(Arc::new),
         max_content_bytes: decisions.max_content_bytes,
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
         recency_half_life_days: decisions.recency_half_life_days,
-    }
+    })
 }
 
 /// The tokens that are accepted. Where none is configured and memser has a data folder, one is made at the first start

@@ -3,6 +3,7 @@
 //! One file a tool holds what an [`Engine`] does; its first line is the scope check, so that no transport can forget
 //! it. `judge`, `guard`, `score` and `cluster` are pure: no I/O, no clock.
 
+mod arbiter;
 pub mod cluster;
 mod consolidate;
 mod forget;
@@ -36,6 +37,7 @@ use crate::db::space::Census;
 use crate::db::{self, Db, ScopeId};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
+use crate::provider::chat::Chat;
 use crate::working::Working;
 
 use journal::Journal;
@@ -57,6 +59,8 @@ pub struct Settings {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
     pub conflict_policy: ConflictPolicy,
+    /// Who is asked about pairs that the rules leave open; nobody leaves them to the rules.
+    pub arbiter: Option<Arc<Chat>>,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
 }

@@ -1,11 +1,15 @@
 //! What a new memory is to one that is already stored: the decision, not its consequences.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::guard::{self, Comparison, Difference, Wording};
 
 pub use crate::provider::embed::Thresholds;
 
 /// What the new text is to the old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It says the same.
     Duplicate,
@@ -48,6 +52,32 @@ pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &
         _ if may_conflict && rule == ConflictRule::Similarity => Verdict::Conflict,
         _ => Verdict::Distinct,
     }
+}
+
+/// Whether a pair is left to whoever knows the meaning of words, where somebody does: it is near, no text contains the
+/// other, and the rules find neither the same words nor a value in place of another.
+#[must_use]
+pub fn is_borderline(thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> bool {
+    if !(similarity >= thresholds.duplicate.min(thresholds.conflict)) || guard::is_containment(old, new) {
+        return false;
+    }
+    let Comparison { difference, wording } = guard::compare(old, new);
+    match difference {
+        Difference::None => wording != Wording::Same,
+        Difference::Other => true,
+        Difference::Replacement => false,
+    }
+}
+
+/// The verdict on a [borderline](is_borderline) pair once an opinion on it is there. An opinion that the texts say the same
+/// does not count across a difference that carries meaning: hiding a memory that still holds is worse than keeping one
+/// twice.
+#[must_use]
+pub fn settle(opinion: Verdict, old: &str, new: &str) -> Verdict {
+    if opinion == Verdict::Duplicate && guard::difference(old, new) != Difference::None {
+        return Verdict::Distinct;
+    }
+    opinion
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ impl Engine {
             None => model.embed(&statement.content).await,
         };
         let embedding = vector.as_deref().map(|vector| Embedding { model: &model, vector });
+        let (opinions, is_llm_down) = self.opinions(call, &statement, embedding).await?;
         let _turn = self.wait_for(&call.scope).await;
         let (mut tx, scope) = self.open_for_store(call).await?;
         tx.lock_scope(scope).await?;
@@ -103,7 +104,7 @@ impl Engine {
             Some(id) => Some(replaceable(&mut tx, scope, id).await?),
             None => None,
         };
-        let judgement = self.judge_statement(&mut tx, scope, &statement, embedding).await?;
+        let judgement = self.judge_statement(&mut tx, scope, &statement, embedding, &opinions).await?;
         let mut answer = match judgement.duplicate_of {
             Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
             None => self.insert_statement(&mut tx, scope, call, &statement, embedding).await?,
@@ -146,6 +147,9 @@ impl Engine {
         answer.supersedes = superseded;
         if vector.is_none() {
             answer.degraded.push("embedder".to_owned());
+        }
+        if is_llm_down {
+            answer.degraded.push("llm".to_owned());
         }
         if !self.models.is_whole() {
             answer.degraded.push("embeddings".to_owned());

@@ -11,6 +11,7 @@ mod endpoint;
 mod forget_list;
 mod http;
 mod layout;
+mod llm;
 mod local_model;
 mod process;
 mod protocol;
