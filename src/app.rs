@@ -173,12 +173,8 @@ pub const fn database_name(storage: &Storage) -> &'static str {
 
 fn settings(decisions: &Decisions, clock: &Clock) -> anyhow::Result<Settings> {
     let arbiter = decisions.judge.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
-    match &arbiter {
-        Some(chat) => {
-            tracing::info!("memories are judged by rules and, where these leave it open, by {}", chat.model())
-        }
-        None => tracing::info!("memories are judged by rules"),
-    }
+    let judge = arbiter.as_ref().map_or("rules", Chat::model);
+    tracing::info!(judge, "memories are judged");
     Ok(Settings {
         arbiter: arbiter.map(Arc::new),
         max_content_bytes: decisions.max_content_bytes,

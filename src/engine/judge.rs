@@ -58,7 +58,8 @@ pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &
 /// other, and the rules find neither the same words nor a value in place of another.
 #[must_use]
 pub fn is_borderline(thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> bool {
-    if !(similarity >= thresholds.duplicate.min(thresholds.conflict)) || guard::is_containment(old, new) {
+    let is_near = similarity >= thresholds.duplicate.min(thresholds.conflict);
+    if !is_near || guard::is_containment(old, new) {
         return false;
     }
     let Comparison { difference, wording } = guard::compare(old, new);
@@ -69,8 +70,9 @@ pub fn is_borderline(thresholds: Thresholds, similarity: f32, old: &str, new: &s
     }
 }
 
-/// The verdict on a [borderline](is_borderline) pair once an opinion on it is there. An opinion that the texts say the same
-/// does not count across a difference that carries meaning: hiding a memory that still holds is worse than keeping one
+/// The verdict on a [borderline](is_borderline) pair once an opinion on it is there.
+///
+/// An opinion that the texts say the same does not count across a difference that carries meaning: hiding a memory that still holds is worse than keeping one
 /// twice.
 #[must_use]
 pub fn settle(opinion: Verdict, old: &str, new: &str) -> Verdict {
@@ -153,6 +155,18 @@ mod tests {
         fn symmetric(similarity in 0_f32..1.0, a in "[a-zA-Z0-9 ,.]{0,40}", b in "[a-zA-Z0-9 ,.]{0,40}") {
             prop_assert_eq!(guarded(similarity, &a, &b), guarded(similarity, &b, &a));
             prop_assert_eq!(by_similarity(similarity, &a, &b), by_similarity(similarity, &b, &a));
+        }
+
+        #[test]
+        fn no_opinion_makes_a_duplicate_of_a_difference(a in "[a-zA-Z0-9 ,.]{0,40}", b in "[a-zA-Z0-9 ,.]{0,40}") {
+            if guard::difference(&a, &b) != Difference::None {
+                prop_assert_ne!(settle(Verdict::Duplicate, &a, &b), Verdict::Duplicate);
+            }
+            prop_assert_eq!(settle(Verdict::Conflict, &a, &b), Verdict::Conflict);
+            prop_assert_eq!(settle(Verdict::Distinct, &a, &b), Verdict::Distinct);
+            for similarity in [f32::NAN, 0.0, 0.79] {
+                prop_assert!(!is_borderline(THRESHOLDS, similarity, &a, &b));
+            }
         }
 
         #[test]

@@ -137,7 +137,7 @@ impl Chat {
         request.event = match &posted {
             Ok(_) => Event::Success,
             Err(Fault::Status { status, retry_after }) if *status == StatusCode::TOO_MANY_REQUESTS => {
-                request.busy = Some(*retry_after);
+                (request.is_busy, request.retry_after) = (true, *retry_after);
                 Event::Refusal
             }
             Err(Fault::Status { status, .. }) if status.is_client_error() => Event::Refusal,
@@ -162,7 +162,7 @@ impl Chat {
         let mut state = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, pass) = state.admit(self.clock.now()).ok_or(ChatError::LeftAlone)?;
         *state = next;
-        Ok(Admitted { chat: self, pass, event: Event::Abandoned, busy: None })
+        Ok(Admitted { chat: self, pass, event: Event::Abandoned, is_busy: false, retry_after: None })
     }
 }
 
@@ -172,7 +172,8 @@ struct Admitted<'a> {
     pass: Pass,
     event: Event,
     /// The endpoint has no time, and may have said for how long.
-    busy: Option<Option<Duration>>,
+    is_busy: bool,
+    retry_after: Option<Duration>,
 }
 
 impl Drop for Admitted<'_> {
@@ -180,8 +181,8 @@ impl Drop for Admitted<'_> {
         let now = self.chat.clock.now();
         let mut state = self.chat.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.after(self.pass, self.event, now);
-        if let Some(asked) = self.busy {
-            *state = state.after_busy(asked, now);
+        if self.is_busy {
+            *state = state.after_busy(self.retry_after, now);
         }
     }
 }
