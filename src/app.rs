@@ -24,6 +24,7 @@ use crate::db::schema::bring_up_to_date;
 use crate::engine::{Engine, Settings, Sieve};
 use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
+use crate::provider::chat::Chat;
 use crate::working::Working;
 
 /// How long the connections of sweeps may take to end, once they were told to stop.
@@ -119,7 +120,7 @@ async fn assemble(
     };
     let models = embedding::models(config, &db, &clock).await?;
     let embedder_name = models.name();
-    let settings = settings(&config.decisions)?;
+    let settings = settings(&config.decisions, &clock)?;
     let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
     let (shutdown, ends) = (CancellationToken::new(), Ends::default());
     let public_url = config.public_url(listener.local_addr()?)?;
@@ -170,8 +171,12 @@ pub const fn database_name(storage: &Storage) -> &'static str {
     }
 }
 
-fn settings(decisions: &Decisions) -> anyhow::Result<Settings> {
+fn settings(decisions: &Decisions, clock: &Clock) -> anyhow::Result<Settings> {
+    let arbiter = decisions.judge.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
+    let judge = arbiter.as_ref().map_or("rules", Chat::model);
+    tracing::info!(judge, "memories are judged");
     Ok(Settings {
+        arbiter: arbiter.map(Arc::new),
         max_content_bytes: decisions.max_content_bytes,
         quota: decisions.quota,
         sieve: Sieve::new(decisions.secret_policy)?,

@@ -24,6 +24,7 @@ use crate::engine::judge::ConflictRule;
 use crate::engine::score::{Bm25, Weights};
 use crate::engine::{Quota, SecretPolicy};
 use crate::model::ConflictPolicy;
+use crate::provider::chat::ChatSettings;
 use crate::provider::local::{self, HubName};
 use crate::provider::openai::OpenAiSettings;
 
@@ -133,6 +134,8 @@ pub struct Decisions {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict.
     pub conflict_policy: ConflictPolicy,
+    /// The language model that is asked about borderline pairs, with `JUDGE=llm`.
+    pub judge: Option<ChatSettings>,
     /// What counts how much, where set.
     pub weights: PartialWeights,
     /// How words are weighed.
@@ -346,6 +349,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             Some("keep_both") => ConflictPolicy::KeepBoth,
             _ => ConflictPolicy::NewestWins,
         },
+        judge: judge(source)?,
         weights: PartialWeights {
             vector: source.maybe("WEIGHT_VECTOR")?,
             lexical: source.maybe("WEIGHT_LEXICAL")?,
@@ -360,6 +364,24 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
         snapshot_retention_days: source.set("SNAPSHOT_RETENTION_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })
+}
+
+/// The judge by language model, where it is chosen.
+fn judge(source: &Source) -> anyhow::Result<Option<ChatSettings>> {
+    if source.text("JUDGE") != Some("llm") {
+        return Ok(None);
+    }
+    let needed = |name: &str| {
+        let value = source.text(name).map(str::to_owned);
+        value.with_context(|| format!("JUDGE=llm needs {name}; set it, or leave the judging to JUDGE=rules"))
+    };
+    let key = source.text("LLM_API_KEY").or_else(|| source.text("OPENAI_API_KEY"));
+    Ok(Some(ChatSettings {
+        base_url: needed("LLM_URL")?,
+        model: needed("LLM_MODEL")?,
+        key: key.map(SecretString::from),
+        timeout: Duration::from_secs(source.set("LLM_TIMEOUT_SECONDS")?),
+    }))
 }
 
 /// Where a model is looked for: as `make model` leaves it in the working directory, or beside the executable.

@@ -3,6 +3,7 @@
 //! One file a tool holds what an [`Engine`] does; its first line is the scope check, so that no transport can forget
 //! it. `judge`, `guard`, `score` and `cluster` are pure: no I/O, no clock.
 
+mod arbiter;
 pub mod cluster;
 mod consolidate;
 mod forget;
@@ -39,6 +40,7 @@ use crate::db::space::Census;
 use crate::db::{self, Db, ScopeId};
 use crate::error::{Error, Result};
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
+use crate::provider::chat::Chat;
 use crate::working::Working;
 
 use journal::Journal;
@@ -68,6 +70,8 @@ pub struct Settings {
     pub conflict_policy: ConflictPolicy,
     /// How words are weighed.
     pub bm25: Bm25,
+    /// Who is asked about pairs that the rules leave open; nobody leaves them to the rules.
+    pub arbiter: Option<Arc<Chat>>,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.

@@ -273,6 +273,27 @@ pub(super) static GROUPS: &[Group] = &[
             )
             .default("newest_wins"),
             key(
+                "JUDGE",
+                Kind::OneOf(&["rules", "llm"]),
+                "Who judges near memories that the rules leave open: `rules` keeps both, `llm` asks a language model, which \
+                 gets both texts. Where it fails, the rules decide and the answer says `degraded: [\"llm\"]`.",
+            )
+            .default("rules"),
+            key(
+                "LLM_URL",
+                Kind::Url("https://host/v1"),
+                "What comes before `/chat/completions`. Any OpenAI-compatible endpoint that takes a JSON schema. Needed by \
+                 `JUDGE=llm`.",
+            ),
+            key("LLM_MODEL", Kind::Text, "The name of its model. Needed by `JUDGE=llm`."),
+            key("LLM_API_KEY", Kind::Text, "Its key.").unset("`OPENAI_API_KEY`, where that is set").secret(),
+            key(
+                "LLM_TIMEOUT_SECONDS",
+                Kind::Whole(1, 60),
+                "How long a store waits for the model before the rules decide.",
+            )
+            .default("8"),
+            key(
                 "CONSOLIDATION_SIMILARITY",
                 Kind::Number(0.0, 1.0),
                 "How alike the memories of one cluster are.",

@@ -24,6 +24,17 @@ fn refusal(outcome: anyhow::Result<impl std::fmt::Debug>) -> String {
 }
 
 #[test]
+fn a_judge_by_model_needs_to_know_which() {
+    let with = |more: &[(&str, &str)]| config(&[&[("MEMSER_JUDGE", "llm")], more].concat());
+    assert!(refusal(with(&[("LLM_MODEL", "tiny")])).contains("JUDGE=llm needs LLM_URL"));
+    assert!(refusal(with(&[("LLM_URL", "http://localhost/v1")])).contains("JUDGE=llm needs LLM_MODEL"));
+    let both = [("LLM_URL", "http://localhost/v1"), ("LLM_MODEL", "tiny"), ("OPENAI_API_KEY", "sk-other")];
+    let judge = with(&both).unwrap().decisions.judge.unwrap();
+    assert!(judge.key.is_some(), "the key of the other endpoint is used where it has none of its own");
+    assert!(config(&both).unwrap().decisions.judge.is_none(), "named is not chosen");
+}
+
+#[test]
 fn nothing_set_is_a_whole_service() {
     let config = config(&[("DATABASE_URL", ""), ("OPENAI_API_KEY", " ")]).unwrap();
     assert_eq!(config.bind.to_string(), "127.0.0.1:8080");

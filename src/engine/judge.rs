@@ -1,11 +1,15 @@
 //! What a new memory is to one that is already stored: the decision, not its consequences.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::guard::{self, Comparison, Difference, Wording};
 
 pub use crate::provider::embed::Thresholds;
 
 /// What the new text is to the old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It says the same.
     Duplicate,
@@ -48,6 +52,34 @@ pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &
         _ if may_conflict && rule == ConflictRule::Similarity => Verdict::Conflict,
         _ => Verdict::Distinct,
     }
+}
+
+/// Whether a pair is left to whoever knows the meaning of words, where somebody does: it is near, no text contains the
+/// other, and the rules find neither the same words nor a value in place of another.
+#[must_use]
+pub fn is_borderline(thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> bool {
+    let is_near = similarity >= thresholds.duplicate.min(thresholds.conflict);
+    if !is_near || guard::is_containment(old, new) {
+        return false;
+    }
+    let Comparison { difference, wording } = guard::compare(old, new);
+    match difference {
+        Difference::None => wording != Wording::Same,
+        Difference::Other => true,
+        Difference::Replacement => false,
+    }
+}
+
+/// The verdict on a [borderline](is_borderline) pair once an opinion on it is there.
+///
+/// An opinion that the texts say the same does not count across a difference that carries meaning: hiding a memory that still holds is worse than keeping one
+/// twice.
+#[must_use]
+pub fn settle(opinion: Verdict, old: &str, new: &str) -> Verdict {
+    if opinion == Verdict::Duplicate && guard::difference(old, new) != Difference::None {
+        return Verdict::Distinct;
+    }
+    opinion
 }
 
 #[cfg(test)]
@@ -123,6 +155,18 @@ mod tests {
         fn symmetric(similarity in 0_f32..1.0, a in "[a-zA-Z0-9 ,.]{0,40}", b in "[a-zA-Z0-9 ,.]{0,40}") {
             prop_assert_eq!(guarded(similarity, &a, &b), guarded(similarity, &b, &a));
             prop_assert_eq!(by_similarity(similarity, &a, &b), by_similarity(similarity, &b, &a));
+        }
+
+        #[test]
+        fn no_opinion_makes_a_duplicate_of_a_difference(a in "[a-zA-Z0-9 ,.]{0,40}", b in "[a-zA-Z0-9 ,.]{0,40}") {
+            if guard::difference(&a, &b) != Difference::None {
+                prop_assert_ne!(settle(Verdict::Duplicate, &a, &b), Verdict::Duplicate);
+            }
+            prop_assert_eq!(settle(Verdict::Conflict, &a, &b), Verdict::Conflict);
+            prop_assert_eq!(settle(Verdict::Distinct, &a, &b), Verdict::Distinct);
+            for similarity in [f32::NAN, 0.0, 0.79] {
+                prop_assert!(!is_borderline(THRESHOLDS, similarity, &a, &b));
+            }
         }
 
         #[test]

@@ -3,12 +3,13 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::Engine;
-use super::judge::{Verdict, judge};
+use super::arbiter::{self, Opinions};
+use super::judge::{ConflictRule, Verdict, is_borderline, judge, settle};
 use super::models::Model;
 use super::statement::Statement;
+use super::{Call, Engine};
 use crate::api::Likeness;
-use crate::db::recall::{Filter, by_meaning, size};
+use crate::db::recall::{Filter, Hit, by_meaning, size};
 use crate::db::{ScopeId, Tx};
 use crate::db::{embedding, history, memory};
 use crate::error::Result;
@@ -60,6 +61,7 @@ impl Engine {
         scope: ScopeId,
         statement: &Statement,
         embedding: Option<Embedding<'_>>,
+        opinions: &Opinions,
     ) -> Result<Judgement> {
         if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
             return Ok(Judgement::duplicate(id));
@@ -73,15 +75,11 @@ impl Engine {
         let Some(Embedding { model, vector }) = embedding else {
             return Ok(Judgement::default());
         };
-        let (size, active) = size(tx, scope).await?;
-        self.models.note_active(active);
-        let near = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
-        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
-        let least = thresholds.duplicate.min(thresholds.conflict);
-        let near: Vec<_> = near.hits.into_iter().filter(|hit| hit.score >= least).collect();
+        let near = self.near(tx, scope, model, vector).await?;
         if near.is_empty() {
             return Ok(Judgement::default());
         }
+        let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
         let ids: Vec<Uuid> = near.iter().map(|hit| hit.id).collect();
         let known = memory::fetch(tx, scope, &ids).await?;
         let mut judgement = Judgement::default();
@@ -90,7 +88,12 @@ impl Engine {
                 continue;
             };
             let likeness = Likeness { id: hit.id, similarity: hit.score };
-            match judge(rule, thresholds, hit.score, &old.memory.content, &statement.content) {
+            let (text, new) = (&old.memory.content, &statement.content);
+            let verdict = match opinions.on(hit.id, text) {
+                Some(opinion) => settle(opinion, text, new),
+                None => judge(rule, thresholds, hit.score, text, new),
+            };
+            match verdict {
                 Verdict::Duplicate if judgement.duplicate_of.is_none() => {
                     judgement.duplicate_of = Some(likeness);
                 }
@@ -145,5 +148,62 @@ impl Engine {
             }
         }
         Ok(place)
+    }
+
+    /// What the arbiter thinks of the borderline pairs as they are now, and whether it failed. Asked without a transaction
+    /// and without the scope's lock, so that no other store waits for it.
+    pub(super) async fn opinions(
+        &self,
+        call: &Call,
+        statement: &Statement,
+        embedding: Option<Embedding<'_>>,
+    ) -> Result<(Opinions, bool)> {
+        let (Some(chat), Some(Embedding { model, vector })) = (&self.settings.arbiter, embedding) else {
+            return Ok((Opinions::default(), false));
+        };
+        // Where similarity alone decides, nothing is open.
+        if self.settings.conflict_rule == ConflictRule::Similarity {
+            return Ok((Opinions::default(), false));
+        }
+        let Some(scope) = self.scope_id(&call.scope).await? else {
+            return Ok((Opinions::default(), false));
+        };
+        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        if memory::active_with_hash(&mut tx, scope, &statement.content_hash).await?.is_some() {
+            return Ok((Opinions::default(), false));
+        }
+        let near = self.near(&mut tx, scope, model, vector).await?;
+        let ids: Vec<Uuid> = near.iter().map(|hit| hit.id).collect();
+        let known = memory::fetch(&mut tx, scope, &ids).await?;
+        tx.commit().await?;
+        let thresholds = model.tuning.thresholds;
+        let open: Vec<(Uuid, String)> = known
+            .into_iter()
+            .map(|stored| (stored.memory.id, stored.memory.content))
+            .filter(|(id, old)| {
+                let hit = near.iter().find(|hit| hit.id == *id);
+                hit.is_some_and(|hit| is_borderline(thresholds, hit.score, old, &statement.content))
+            })
+            .collect();
+        if open.is_empty() {
+            return Ok((Opinions::default(), false));
+        }
+        match arbiter::ask(chat, &statement.content, open).await {
+            Ok(opinions) => Ok((opinions, false)),
+            Err(error) => {
+                tracing::warn!(error = %error, "the judge by LLM failed; the rules decide");
+                Ok((Opinions::default(), true))
+            }
+        }
+    }
+
+    /// The nearest active memories that are near enough to be judged.
+    async fn near(&self, tx: &mut Tx, scope: ScopeId, model: &Model, vector: &[f32]) -> Result<Vec<Hit>> {
+        let (size, active) = size(tx, scope).await?;
+        self.models.note_active(active);
+        let near = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
+        let thresholds = model.tuning.thresholds;
+        let least = thresholds.duplicate.min(thresholds.conflict);
+        Ok(near.hits.into_iter().filter(|hit| hit.score >= least).collect())
     }
 }

@@ -53,6 +53,10 @@ impl Engine {
     }
 
     async fn store_working(&self, call: &Call, statement: Statement, ttl: Duration) -> Result<StoreAnswer> {
+        let _turn = match statement.idempotency {
+            Some(_) => Some(self.wait_for(&call.scope).await),
+            None => None,
+        };
         let (mut tx, scope) = self.open_for_store(call).await?;
         if let Some(answer) = first_answer(&mut tx, scope, &statement, call.at).await? {
             return Ok(answer);
@@ -88,6 +92,13 @@ impl Engine {
             degraded: Vec::new(),
         };
         let mut tx = Tx::for_scope(&self.db, scope).await?;
+        if statement.idempotency.is_some() {
+            // Another replica may have been faster with the same key: what it answered is the answer.
+            tx.lock_scope(scope).await?;
+            if let Some(first) = first_answer(&mut tx, scope, &statement, call.at).await? {
+                return Ok(first);
+            }
+        }
         finish(&mut tx, scope, call, &statement, &answer).await?;
         tx.commit().await?;
         Ok(answer)
@@ -100,6 +111,7 @@ impl Engine {
             None => model.embed(&statement.content).await,
         };
         let embedding = vector.as_deref().map(|vector| Embedding { model: &model, vector });
+        let (opinions, is_llm_down) = self.opinions(call, &statement, embedding).await?;
         let _turn = self.wait_for(&call.scope).await;
         let (mut tx, scope) = self.open_for_store(call).await?;
         tx.lock_scope(scope).await?;
@@ -110,7 +122,7 @@ impl Engine {
         for &id in &statement.replaces {
             replaced.push(replaceable(&mut tx, scope, id).await?);
         }
-        let judgement = self.judge_statement(&mut tx, scope, &statement, embedding).await?;
+        let judgement = self.judge_statement(&mut tx, scope, &statement, embedding, &opinions).await?;
         let is_correction = !replaced.is_empty();
         let mut contradicts = judgement.contradicts;
         contradicts.retain(|other| replaced.iter().all(|old| old.id != other.likeness.id));
@@ -147,6 +159,9 @@ impl Engine {
         answer.conflicts_with = settled.flagged.into_iter().chain(settled.kept).collect();
         if vector.is_none() {
             answer.degraded.push("embedder".to_owned());
+        }
+        if is_llm_down {
+            answer.degraded.push("llm".to_owned());
         }
         if !self.models.is_whole() {
             answer.degraded.push("embeddings".to_owned());

@@ -15,6 +15,7 @@ mod kinds;
 mod layout;
 mod limits;
 mod list;
+mod llm;
 mod local_model;
 mod matrix;
 mod process;

@@ -158,23 +158,34 @@ async fn replaces_needs_an_active_memory_of_the_scope() {
 
 #[tokio::test]
 async fn a_key_gives_the_first_answer_again_also_to_calls_at_once() {
-    let app = TestApp::start().await;
-    let client = app.admin();
-    let keyed = |content: &str| json!({ "scope": "user:1", "content": content, "idempotency_key": "k1" });
-    let calls = (0..10).map(|_| {
-        let (client, arguments) = (client.clone(), keyed("Only once"));
-        tokio::spawn(async move { client.ok("store_memory", arguments).await })
-    });
-    let mut answers = Vec::new();
-    for call in calls.collect::<Vec<_>>() {
-        answers.push(call.await.unwrap());
+    for ttl in [None, Some(60)] {
+        let app = TestApp::builder().redis().start().await;
+        let second = TestApp::builder().redis().beside(&app).start().await;
+        let clients = [app.admin(), second.admin()];
+        let keyed = |content: &str| {
+            let mut arguments = json!({ "scope": "user:1", "content": content, "idempotency_key": "k1" });
+            if let Some(ttl) = ttl {
+                arguments["ttl_seconds"] = json!(ttl);
+            }
+            arguments
+        };
+        let calls = (0..10).map(|at| {
+            let (client, arguments) = (clients[at % 2].clone(), keyed("Only once"));
+            tokio::spawn(async move { client.ok("store_memory", arguments).await })
+        });
+        let mut answers = Vec::new();
+        for call in calls.collect::<Vec<_>>() {
+            answers.push(call.await.unwrap());
+        }
+        assert!(answers.iter().all(|answer| answer == &answers[0]), "{answers:?}");
+        assert_eq!(answers[0]["tier"], if ttl.is_some() { "working" } else { "episodic" });
+        let error = clients[0].refused("store_memory", keyed("Something else")).await;
+        assert_eq!(error["code"], "idempotency_mismatch");
+        let arguments = json!({ "scope": "user:1", "tier": answers[0]["tier"] });
+        assert_eq!(contents(&clients[1].ok("list_memories", arguments).await), ["Only once"]);
+        second.stop().await;
+        app.stop().await;
     }
-    assert!(answers.iter().all(|answer| answer == &answers[0]), "{answers:?}");
-    assert_eq!((&answers[0]["outcome"], &answers[0]["support"]), (&json!("stored"), &json!(1)));
-    let error = client.refused("store_memory", keyed("Something else")).await;
-    assert_eq!(error["code"], "idempotency_mismatch");
-    assert_eq!(listed(&client, "active").await, ["Only once"]);
-    app.stop().await;
 }
 
 #[tokio::test]
