@@ -1,4 +1,4 @@
-//! memser from Rust, with the client of `rmcp`: lists the tools, uses all five and looks at an error.
+//! memser from Rust, with the client of `rmcp`: lists the tools, uses each and looks at an error.
 //!
 //! ```sh
 //! MEMSER_URL=http://127.0.0.1:8080 MEMSER_TOKEN=… cargo run --example rmcp_client
@@ -24,7 +24,8 @@ async fn main() -> Result<()> {
     let client = ClientConfig::default().serve(StreamableHttpClientTransport::from_config(config)).await?;
 
     let tools = client.list_all_tools().await?;
-    ensure!(tools.len() == 5, "five tools expected, not {}", tools.len());
+    // The sixth is shown to tokens with review rights, as this one has.
+    ensure!(tools.len() == 6, "six tools expected, not {}", tools.len());
 
     // A scope is made by the first store; this one is a new one in each run.
     let scope = format!("example:rmcp-{}", std::process::id());
@@ -46,6 +47,13 @@ async fn main() -> Result<()> {
     ensure!(listed["memories"][0]["id"] == *id, "not listed: {listed}");
 
     ok(&client, "consolidate_memories", json!({ "scope": scope, "dry_run": true })).await?;
+
+    let correction = json!({ "scope": scope, "content": "The review is on Fridays.", "replaces": id });
+    let corrected = ok(&client, "store_memory", correction).await?;
+    ensure!(corrected["supersedes"][0]["id"] == *id, "not superseded: {corrected}");
+    let undo = json!({ "scope": scope, "memory_id": id, "action": "restore" });
+    let restored = ok(&client, "resolve_conflict", undo).await?;
+    ensure!(restored["restored"] == json!([id]), "not restored: {restored}");
 
     let forgotten = ok(&client, "forget_memory", json!({ "scope": scope, "memory_id": id })).await?;
     ensure!(forgotten["ids"] == json!([id]), "not forgotten: {forgotten}");

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Uses a live memser with the clients that others write: each lists the tools, calls all five and checks an error;
+# Uses a live memser with the clients that others write: each lists the tools, calls each and checks an error;
 # one also uses tokens that lack a right.
 # Prints a line for each client and mode, and fails if one did. The programs are in tests/interop and examples.
 #

@@ -169,6 +169,14 @@ pub struct MemoryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
     pub superseded_by: Option<Uuid>,
+    /// Until when a superseded memory held; it held from `occurred_at` on, or from `created_at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    pub valid_to: Option<DateTime<Utc>>,
+    /// Why it was superseded: conflict, replaced, consolidated, or undone for a fact that a reviewer took apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub superseded_reason: Option<String>,
     /// Memories that it contradicts, waiting for review.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub conflicts_with: Vec<Uuid>,
@@ -196,7 +204,7 @@ pub struct ForgetArgs {
     pub all: bool,
     /// Only say what would be forgotten.
     pub dry_run: bool,
-    /// Leave no copy of the text: the snapshot keeps only a hash.
+    /// Leave no copy of the text, also of matching memories that were forgotten earlier: only a hash is kept.
     pub erase: bool,
     /// Who acts, for the audit log only.
     #[schemars(with = "String")]
@@ -217,14 +225,36 @@ pub struct TierCounts {
 /// Answer of `forget_memory`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ForgetAnswer {
+    /// Whether all of the selection is forgotten. Where it is not, the numbers are what this call forgot, and the same
+    /// call again goes on.
+    pub complete: bool,
     /// Exact numbers over all tiers, without the retracted facts.
     pub forgotten: TierCounts,
     /// The first 100 ids.
     pub ids: Vec<Uuid>,
     /// Consolidated facts that were retracted because a memory they were made from is gone.
     pub retracted: Vec<Uuid>,
+    /// Memories forgotten earlier of which, with erase, the last copy was erased now.
+    pub erased: u64,
     /// Whether nothing was changed.
     pub dry_run: bool,
+    /// Parts of the service that went down on the way.
+    pub degraded: Vec<String>,
+}
+
+impl Default for ForgetAnswer {
+    /// Nothing was there to forget.
+    fn default() -> Self {
+        Self {
+            complete: true,
+            forgotten: TierCounts::default(),
+            ids: Vec::new(),
+            retracted: Vec::new(),
+            erased: 0,
+            dry_run: false,
+            degraded: Vec::new(),
+        }
+    }
 }
 
 /// Which memories to list.

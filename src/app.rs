@@ -1,33 +1,29 @@
 //! The composition root: [`build`] does everything that can fail, [`App::run_until`] serves.
 
 mod embedding;
+mod tokens;
 
-use std::fs;
-use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use rand::RngExt;
+use anyhow::Context;
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use crate::auth::{Auth, Grant};
+use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, Decisions, Storage};
 use crate::db::Db;
 use crate::db::embedded::Embedded;
 use crate::db::schema::bring_up_to_date;
-use crate::engine::{Engine, Settings};
-use crate::http::{self, Ends, HttpSettings};
+use crate::engine::{Engine, Settings, Sieve};
+use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
-use crate::model::Action;
 use crate::working::Working;
 
 /// How long the connections of sweeps may take to end, once they were told to stop.
@@ -43,6 +39,7 @@ const COMMENT_EVERY: Duration = Duration::from_secs(5);
 pub struct App {
     listener: TcpListener,
     router: axum::Router,
+    auth: Arc<Auth>,
     engine: Arc<Engine>,
     jobs: Jobs,
     db: Db,
@@ -122,11 +119,13 @@ async fn assemble(
     };
     let models = embedding::models(config, &db, &clock).await?;
     let embedder_name = models.name();
-    let settings = settings(&config.decisions);
+    let settings = settings(&config.decisions)?;
     let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
-    let (auth, first_token, token_file) = auth(config)?;
     let (shutdown, ends) = (CancellationToken::new(), Ends::default());
     let public_url = config.public_url(listener.local_addr()?)?;
+    let mcp_url: Url = format!("{}/mcp", public_url.as_str().trim_end_matches('/')).parse()?;
+    let tokens::Accepted { auth, first_token, token_file } = tokens::accept(config, &mcp_url, &clock).await?;
+    let auth = Arc::new(auth);
     let http = HttpSettings {
         public_url: public_url.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
@@ -134,7 +133,8 @@ async fn assemble(
         // Room for the longest content with every character escaped, and for the other arguments.
         max_body_bytes: config.decisions.max_content_bytes * 6 + 256 * 1024,
         call_timeout: config.call_timeout,
-        rate_limit: config.rate_limit,
+        issuer: config.authorization_server.clone(),
+        token_limits: config.token_limits,
         silent_after: SILENT_AFTER,
         comment_every: COMMENT_EVERY,
     };
@@ -146,9 +146,9 @@ async fn assemble(
         sweeps: config.sweeps,
         shutdown: shutdown.clone(),
     };
-    let mcp_url = format!("{}/mcp", public_url.as_str().trim_end_matches('/'));
     Ok(App {
-        router: http::router(engine.clone(), Arc::new(auth), clock, &http, ends.clone()),
+        router: http::router(engine.clone(), Arc::clone(&auth), clock, &http, ends.clone()),
+        auth,
         shutdown_timeout: config.shutdown_timeout,
         ends,
         listener,
@@ -157,7 +157,7 @@ async fn assemble(
         db,
         embedded: None,
         shutdown,
-        welcome: Welcome { mcp_url: mcp_url.parse()?, first_token, token_file, embedder: embedder_name },
+        welcome: Welcome { mcp_url, first_token, token_file, embedder: embedder_name },
     })
 }
 
@@ -170,68 +170,17 @@ pub const fn database_name(storage: &Storage) -> &'static str {
     }
 }
 
-fn settings(decisions: &Decisions) -> Settings {
-    Settings {
+fn settings(decisions: &Decisions) -> anyhow::Result<Settings> {
+    Ok(Settings {
         max_content_bytes: decisions.max_content_bytes,
+        quota: decisions.quota,
+        sieve: Sieve::new(decisions.secret_policy)?,
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,
         bm25: decisions.bm25,
         recency_half_life_days: decisions.recency_half_life_days,
-    }
-}
-
-/// The tokens that are accepted. Where none is configured and memser has a data folder, one is made at the first start
-/// and kept there; there is no anonymous mode.
-fn auth(config: &Config) -> anyhow::Result<(Auth, Option<SecretString>, Option<PathBuf>)> {
-    let mut auth = Auth::default();
-    if let Some(path) = &config.tokens_file {
-        auth.add_file(path)?;
-    }
-    if let Some(token) = &config.token {
-        auth.add_token("MEMSER_TOKEN", token, vec![Grant::everything(Action::Admin)]);
-    }
-    if config.tokens_file.is_some() || config.token.is_some() {
-        if auth.is_empty() {
-            bail!("MEMSER_TOKENS_FILE names no token: nobody could call");
-        }
-        return Ok((auth, None, None));
-    }
-    let Storage::Embedded(embedded) = &config.storage else {
-        bail!(
-            "no token is configured: set MEMSER_TOKEN (for example to the output of: openssl rand -hex 32) or \
-             MEMSER_TOKENS_FILE"
-        );
-    };
-    let path = embedded.resolve_data_dir()?.join("token");
-    let (token, is_new) = first_token(&path)?;
-    auth.add_token("first", &token, vec![Grant::everything(Action::Admin)]);
-    Ok((auth, is_new.then_some(token), Some(path)))
-}
-
-/// Reads the first token, or makes it: 256 random bits, readable by memser's user alone.
-fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
-    match fs::read_to_string(path) {
-        Ok(token) if !token.trim().is_empty() => {
-            return Ok((SecretString::from(token.trim().to_owned()), false));
-        }
-        Ok(_) => bail!("{}: the token file is empty; remove it to get a new token", path.display()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
-    let token = format!("memser_{}", hex::encode(rand::rng().random::<[u8; 32]>()));
-    // Written beside and renamed, so that no crash leaves half a token.
-    let partial = path.with_extension("partial");
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&partial)
-        .with_context(|| format!("cannot write {}", partial.display()))?;
-    writeln!(file, "{token}")?;
-    file.sync_all()?;
-    fs::rename(&partial, path)?;
-    Ok((SecretString::from(token), true))
+        snapshot_retention_days: decisions.snapshot_retention_days,
+    })
 }
 
 impl App {
@@ -247,6 +196,12 @@ impl App {
     #[must_use]
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
+    }
+
+    /// Who is let in: to read the token file again on demand.
+    #[must_use]
+    pub const fn auth(&self) -> &Arc<Auth> {
+        &self.auth
     }
 
     /// The sweeps, to be run on demand.
@@ -275,10 +230,10 @@ impl App {
             stopping.cancel();
         });
         let graceful = shutdown.clone();
-        let server = axum::serve(self.listener, self.router)
-            .with_graceful_shutdown(async move { graceful.cancelled().await })
-            .into_future();
-        let mut server = tokio::spawn(server);
+        let limits = ConnectionLimits::default();
+        let serve =
+            async move { http::serve(self.listener, self.router, limits, graceful.cancelled()).await };
+        let mut server = tokio::spawn(serve);
         let (patience, ends) = (self.shutdown_timeout, self.ends);
         let outcome = tokio::select! {
             ended = &mut server => ended,
@@ -291,7 +246,7 @@ impl App {
                 let answered = tokio::time::timeout(LAST_WORDS, &mut server).await;
                 ends.streams.cancel();
                 server.abort();
-                answered.unwrap_or(Ok(Ok(())))
+                answered.unwrap_or(Ok(()))
             }
         };
         shutdown.cancel();
@@ -304,7 +259,7 @@ impl App {
         if let Some(embedded) = self.embedded {
             embedded.stop().await?;
         }
-        outcome.context("the server stopped")??;
+        outcome.context("the server stopped")?;
         Ok(())
     }
 }

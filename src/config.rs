@@ -3,13 +3,13 @@
 //! [`key`] says what a setting is and `keys` names them all, [`source`] reads the environment and the file, and
 //! [`mod@reference`] writes the pages about them.
 
+mod issuer;
 pub mod key;
 mod keys;
 pub mod reference;
 pub mod source;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,9 +18,11 @@ use secrecy::SecretString;
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
+use crate::auth::{JwtSettings, TokenLimits};
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::{Bm25, Weights};
+use crate::engine::{Quota, SecretPolicy};
 use crate::model::ConflictPolicy;
 use crate::provider::local::{self, HubName};
 use crate::provider::openai::OpenAiSettings;
@@ -43,8 +45,12 @@ pub struct Config {
     pub token: Option<SecretString>,
     /// A file of tokens.
     pub tokens_file: Option<PathBuf>,
-    /// Requests a second that one token may make.
-    pub rate_limit: Option<NonZeroU32>,
+    /// The issuer whose JWTs are accepted; without an audience where the public address is meant.
+    pub issuer: Option<JwtSettings>,
+    /// Where OAuth clients get tokens, where there is such a place.
+    pub authorization_server: Option<String>,
+    /// How much one token may ask for.
+    pub token_limits: TokenLimits,
     /// The longest that a tool call may take.
     pub call_timeout: Duration,
     /// How long calls under way may go on at shutdown.
@@ -115,6 +121,10 @@ pub struct Alternatives {
 pub struct Decisions {
     /// The longest content, in bytes.
     pub max_content_bytes: usize,
+    /// How much a scope may hold.
+    pub quota: Quota,
+    /// What becomes of text that looks like a credential.
+    pub secret_policy: SecretPolicy,
     /// Cosine from which two memories may say the same.
     pub duplicate_threshold: Option<f32>,
     /// Cosine from which two memories may contradict each other.
@@ -129,6 +139,8 @@ pub struct Decisions {
     pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
     /// How alike memories of one cluster are.
     pub consolidation_similarity: Option<f32>,
 }
@@ -184,7 +196,7 @@ impl Config {
     pub fn parse(source: &Source) -> anyhow::Result<Self> {
         let seconds = |name| source.set(name).map(Duration::from_secs);
         let minutes = |name| source.set::<u64>(name).map(|minutes| Duration::from_secs(minutes * 60));
-        let alternatives = alternatives(source)?;
+        let (issuer, alternatives) = (issuer::issuer(source)?, alternatives(source)?);
         Ok(Self {
             bind: source.set("MEMSER_BIND")?,
             public_url: source.maybe("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
@@ -192,7 +204,13 @@ impl Config {
             allowed_origins: source.list("MEMSER_ALLOWED_ORIGINS"),
             token: source.text("MEMSER_TOKEN").map(checked_token).transpose()?,
             tokens_file: source.maybe("MEMSER_TOKENS_FILE")?,
-            rate_limit: source.maybe("MEMSER_RATE_LIMIT")?,
+            authorization_server: issuer.as_ref().and_then(issuer::authorization_server),
+            issuer,
+            token_limits: TokenLimits {
+                per_second: source.maybe("MEMSER_RATE_LIMIT")?,
+                burst: source.maybe("MEMSER_RATE_BURST")?,
+                at_once: source.maybe("MEMSER_MAX_CONCURRENT")?,
+            },
             call_timeout: seconds("MEMSER_CALL_TIMEOUT_SECONDS")?,
             shutdown_timeout: seconds("MEMSER_SHUTDOWN_SECONDS")?,
             storage: storage(source)?,
@@ -213,6 +231,18 @@ impl Config {
             log: source.set("MEMSER_LOG")?,
             log_json: source.text("MEMSER_LOG_FORMAT") == Some("json"),
         })
+    }
+
+    /// The token file: the one that is named, or the data folder's.
+    ///
+    /// # Errors
+    /// When the data folder is not known.
+    pub fn tokens_path(&self) -> anyhow::Result<Option<PathBuf>> {
+        match (&self.tokens_file, &self.storage) {
+            (Some(path), _) => Ok(Some(path.clone())),
+            (None, Storage::Embedded(embedded)) => Ok(Some(embedded.resolve_data_dir()?.join("tokens.toml"))),
+            (None, Storage::External(_)) => Ok(None),
+        }
     }
 
     /// Where clients reach memser.
@@ -296,6 +326,15 @@ fn endpoint(source: &Source) -> anyhow::Result<OpenAiSettings> {
 fn decisions(source: &Source) -> anyhow::Result<Decisions> {
     Ok(Decisions {
         max_content_bytes: source.set("MEMSER_MAX_CONTENT_BYTES")?,
+        quota: Quota {
+            memories: source.maybe("MEMSER_MAX_MEMORIES_PER_SCOPE")?,
+            bytes: source.maybe("MEMSER_MAX_BYTES_PER_SCOPE")?,
+        },
+        secret_policy: match source.text("SECRET_POLICY") {
+            Some("allow") => SecretPolicy::Allow,
+            Some("refuse") => SecretPolicy::Refuse,
+            _ => SecretPolicy::Redact,
+        },
         duplicate_threshold: source.maybe("DUPLICATE_THRESHOLD")?,
         conflict_threshold: source.maybe("CONFLICT_THRESHOLD")?,
         conflict_rule: match source.text("CONFLICT_RULE") {
@@ -318,6 +357,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
         },
         bm25: Bm25 { k1: source.set("BM25_K1")?, b: source.set("BM25_B")? },
         recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
+        snapshot_retention_days: source.set("SNAPSHOT_RETENTION_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })
 }

@@ -3,6 +3,8 @@
 use anyhow::Context;
 use secrecy::ExposeSecret;
 
+use crate::auth::Auth;
+use crate::clock::Clock;
 use crate::config::{Config, Storage};
 use crate::db::Db;
 use crate::db::embedded::Embedded;
@@ -44,10 +46,29 @@ impl std::fmt::Display for Finding {
 /// Looks at everything that the configuration names, and changes nothing.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
+    match examine_tokens(config).await {
+        Ok(texts) => findings.extend(texts.into_iter().map(|text| Finding { health: Health::Well, text })),
+        Err(error) => findings.push(Finding { health: Health::Failure, text: format!("tokens: {error:#}") }),
+    }
     if let Err(error) = examine_database(config, &mut findings).await {
         findings.push(Finding { health: Health::Failure, text: format!("database: {error:#}") });
     }
     findings
+}
+
+async fn examine_tokens(config: &Config) -> anyhow::Result<Vec<String>> {
+    let (mut auth, now, mut texts) = (Auth::default(), Clock::System.now(), Vec::new());
+    if let Some(path) = config.tokens_path()?.filter(|path| path.exists()) {
+        auth.add_file(&path, now)?;
+        texts.push(format!("tokens: {} can be read", path.display()));
+    }
+    if let Some(issuer) = &config.issuer {
+        let name = issuer.issuer.clone();
+        auth.add_issuer(issuer.clone())?;
+        auth.warm_up(now).await?;
+        texts.push(format!("tokens: the keys of {name} are there"));
+    }
+    Ok(texts)
 }
 
 async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ pub mod models;
 mod recall;
 mod resolve;
 pub mod score;
+mod secret;
 mod settle;
 mod statement;
 mod store;
@@ -44,6 +45,7 @@ use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
 use score::Bm25;
+pub use secret::{SecretPolicy, Sieve};
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,6 +58,10 @@ const CENSUS_KEPT: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// The longest content, in bytes.
     pub max_content_bytes: usize,
+    /// How much a scope may hold.
+    pub quota: Quota,
+    /// What keeps credentials out.
+    pub sieve: Sieve,
     /// Whether similarity alone makes a conflict.
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict unless the call says otherwise.
@@ -64,6 +70,17 @@ pub struct Settings {
     pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
+    /// How long the last copy of a forgotten memory is kept.
+    pub snapshot_retention_days: u32,
+}
+
+/// How much a scope may hold of durable memories, superseded ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Memories.
+    pub memories: Option<u64>,
+    /// Bytes of their content.
+    pub bytes: Option<u64>,
 }
 
 /// What `/readyz` tells.
@@ -279,6 +296,8 @@ fn view_of(memory: Memory) -> MemoryView {
         confidence: memory.confidence,
         support: memory.support,
         superseded_by: memory.superseded_by,
+        valid_to: memory.valid_to,
+        superseded_reason: memory.superseded_reason,
         conflicts_with: Vec::new(),
         origin: Vec::new(),
     }

@@ -8,12 +8,13 @@ mod auth;
 mod envelope;
 mod health;
 mod keepalive;
+mod limits;
 mod metrics;
 mod origin;
 mod reply;
+mod serve;
 
 use std::any::Any;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +33,10 @@ use url::Url;
 use self::auth::{Challenge, Gate, METADATA_PATH};
 use self::envelope::Envelope;
 use self::keepalive::Patience;
+use self::limits::Limits;
 use self::origin::Allowed;
-use crate::auth::Auth;
+pub use self::serve::{ConnectionLimits, serve};
+use crate::auth::{Auth, TokenLimits};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::mcp::Handler;
@@ -51,8 +54,10 @@ pub struct HttpSettings {
     pub max_body_bytes: usize,
     /// When a tool call is stopped.
     pub call_timeout: Duration,
-    /// Requests a second for each token's subject.
-    pub rate_limit: Option<NonZeroU32>,
+    /// Where OAuth clients get tokens, where there is such a place.
+    pub issuer: Option<String>,
+    /// What each token may ask for.
+    pub token_limits: TokenLimits,
     /// When a call that has not answered gets an event stream.
     pub silent_after: Duration,
     /// How often such a stream shows a sign of life.
@@ -78,9 +83,9 @@ pub fn router(
 ) -> Router {
     let allowed =
         Arc::new(Allowed::new(&settings.public_url, &settings.allowed_hosts, &settings.allowed_origins));
-    let challenge = Challenge::new(&settings.public_url);
-    let limiter = settings.rate_limit.map(auth::limiter);
-    let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limiter });
+    let challenge = Challenge::new(&settings.public_url, settings.issuer.as_deref());
+    let limits = Limits::new(settings.token_limits);
+    let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limits });
     let metadata = challenge.metadata();
     let metadata = get(move || std::future::ready(Json(metadata.clone())));
     let guarded = Router::new()

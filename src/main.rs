@@ -1,8 +1,11 @@
 //! The `memser` command.
 
+mod token_command;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,6 +19,8 @@ use memser::doctor::{self, Health};
 use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
+
+use token_command::TokenCommand;
 
 /// Memory-as-a-Service: durable, scoped memory for any MCP agent.
 #[derive(Parser)]
@@ -34,6 +39,9 @@ enum Command {
     Serve,
     /// Bring the database's schema up to date and stop.
     Migrate,
+    /// Make, list and revoke tokens.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Show the configuration in force and who set it, with secrets hidden; fails where it is wrong.
     Config(ConfigArgs),
     /// Look at everything that memser depends on and say what is not well; fails where memser cannot work.
@@ -55,7 +63,7 @@ struct ConfigArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Cli::parse()).await {
+    match Box::pin(run(Cli::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(
@@ -103,8 +111,15 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
                 () = &mut stop => return Ok(()),
             };
             welcome(app.welcome());
+            let (auth, mut hangup) = (Arc::clone(app.auth()), signal(SignalKind::hangup())?);
+            tokio::spawn(async move {
+                while hangup.recv().await.is_some() {
+                    auth.reload();
+                }
+            });
             app.run_until(stop).await
         }
+        Command::Token(command) => print(&token_command::run(command, &config)?),
         Command::Migrate => migrate(config).await,
         Command::Doctor => examine(&config).await,
         Command::Healthcheck => healthcheck(&config).await,

@@ -7,7 +7,7 @@ mod tools;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rmcp::model::{
@@ -104,7 +104,9 @@ impl Handler {
             }
             ToolName::Forget => {
                 let args = self.parse(caller, tool, arguments)?;
-                answer(Box::pin(engine.forget(caller, args)).await?, text::forget)
+                // In time to answer: what is left is for the next call.
+                let until = Instant::now() + self.call_timeout / 2;
+                answer(Box::pin(engine.forget(caller, args, until)).await?, text::forget)
             }
             ToolName::List => {
                 let args = self.parse(caller, tool, arguments)?;
@@ -182,9 +184,10 @@ fn caller(context: &RequestContext<RoleServer>) -> std::result::Result<&Caller, 
 
 fn instructions(caller: &Caller) -> String {
     let grants: Vec<String> = caller.grants.iter().take(GRANTS_SHOWN).map(ToString::to_string).collect();
+    let granted = if grants.is_empty() { "nothing".to_owned() } else { grants.join(", ") };
     let more = if caller.grants.len() > GRANTS_SHOWN { ", …" } else { "" };
     let sole = caller.sole_scope().map_or("", |_| " `scope` may be left out.");
-    format!("{INSTRUCTIONS}\nThis token is granted: {}{more}.{sole}", grants.join(", "))
+    format!("{INSTRUCTIONS}\nThis token is granted: {granted}{more}.{sole}")
 }
 
 impl ServerHandler for Handler {

@@ -84,6 +84,9 @@ pub struct ResolveAnswer {
     pub restored: Vec<Uuid>,
     /// Conflicts that are open now: a restored memory and the one that had superseded it.
     pub conflicts: Vec<ConflictView>,
+    /// What looked like a credential in the merged content and was replaced before it was stored, by kind.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub redacted: Vec<String>,
     /// Parts of the service that are down and narrowed this answer.
     pub degraded: Vec<String>,
 }

@@ -119,6 +119,9 @@ pub struct StoreAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DateTime<Utc>")]
     pub expires_at: Option<DateTime<Utc>>,
+    /// What looked like a credential and was replaced by `[redacted: kind]` before anything was stored, by kind.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub redacted: Vec<String>,
     /// Parts of the service that are down and narrowed this answer.
     pub degraded: Vec<String>,
 }

@@ -41,12 +41,6 @@ pub(super) static GROUPS: &[Group] = &[
                 "How long calls under way may go on after SIGTERM or Ctrl-C. Those that take longer are answered with an error.",
             )
             .default("10"),
-            key(
-                "MEMSER_RATE_LIMIT",
-                Kind::Whole(1, 1_000_000),
-                "Requests a second for each token name, in each process. Over it: HTTP 429 with `Retry-After`.",
-            )
-            .unset("no limit"),
         ],
         introduction: "A memser that listens on `0.0.0.0` and is reached by a name needs that name in \
                        `MEMSER_PUBLIC_URL` or\n`MEMSER_ALLOWED_HOSTS`. Otherwise it answers 403 `host_not_allowed`.\n",
@@ -60,9 +54,84 @@ pub(super) static GROUPS: &[Group] = &[
                 "One token with admin on every scope: 16 or more printable ASCII characters without spaces.",
             )
             .secret(),
-            key("MEMSER_TOKENS_FILE", Kind::Path, "A TOML file of tokens, read once at the start."),
+            key(
+                "MEMSER_TOKENS_FILE",
+                Kind::Path,
+                "A TOML file of tokens. A change counts within a second, and at once on SIGHUP.",
+            )
+            .unset("`tokens.toml` in the data folder of the private Postgres, else none"),
         ],
         introduction: include_str!("tokens.md"),
+    },
+    Group {
+        title: "JSON Web Tokens",
+        keys: &[
+            key(
+                "JWKS_URL",
+                Kind::Url("https://login.example.com/jwks"),
+                "The issuer's JSON Web Key Set. Its keys are fetched every 10 minutes and when a token names a new one, \
+                 at most every 30 seconds; while it is down, known keys serve for 24 hours.",
+            ),
+            key(
+                "JWT_PUBLIC_KEY_FILE",
+                Kind::Path,
+                "Instead: the issuer's public key in PEM (RSA, P-256 or Ed25519), read at the start.",
+            ),
+            key(
+                "JWT_SECRET",
+                Kind::Text,
+                "Instead: a secret shared with the issuer, for HS256; 32 or more bytes.",
+            )
+            .secret(),
+            key("JWT_ISSUER", Kind::Text, "The `iss` that tokens must have, letter by letter. Needed with any of the above."),
+            key("JWT_AUDIENCE", Kind::List, "Tokens must have one of these in `aud`.")
+                .unset("`MEMSER_PUBLIC_URL` with `/mcp`"),
+            key(
+                "JWT_SCOPE_TEMPLATE",
+                Kind::Text,
+                "The scope that a token's OAuth scopes (`memory:read`, `memory:write`, `memory:review`, `memory:admin`) \
+                 count for, with its `sub`: such as `user:{sub}`. Without it only the claim `memser_grants` counts.",
+            ),
+        ],
+        introduction: include_str!("jwt.md"),
+    },
+    Group {
+        title: "Limits",
+        keys: &[
+            key(
+                "MEMSER_RATE_LIMIT",
+                Kind::Whole(1, 1_000_000),
+                "Requests a second for each token. Over it: HTTP 429 with `Retry-After`.",
+            )
+            .unset("no limit"),
+            key(
+                "MEMSER_RATE_BURST",
+                Kind::Whole(1, 1_000_000),
+                "How many requests a token may send at once after a rest. Counts only with `MEMSER_RATE_LIMIT`.",
+            )
+            .unset("`MEMSER_RATE_LIMIT`"),
+            key(
+                "MEMSER_MAX_CONCURRENT",
+                Kind::Whole(1, 100_000),
+                "Requests of one token that are answered at one time. Over it: HTTP 429 with `Retry-After: 1`.",
+            )
+            .default("256"),
+            key(
+                "MEMSER_MAX_MEMORIES_PER_SCOPE",
+                Kind::Whole(1, 1_000_000_000_000),
+                "The most durable memories of a scope, superseded ones included. A full scope answers `limit_exceeded`.",
+            )
+            .unset("no limit"),
+            key(
+                "MEMSER_MAX_BYTES_PER_SCOPE",
+                Kind::Whole(1, 1_000_000_000_000_000),
+                "The most bytes of content of a scope's durable memories. Over it: `limit_exceeded`.",
+            )
+            .unset("no limit"),
+        ],
+        introduction: "The first three count in each process by itself: two replicas allow twice as much. Those of a \
+                       scope hold exactly, over all\nreplicas. Known texts are still taken by a full scope, because they \
+                       add nothing.\n",
     },
     Group {
         title: "Stores",
@@ -180,15 +249,16 @@ pub(super) static GROUPS: &[Group] = &[
             key(
                 "DUPLICATE_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may say the same.",
+                "Cosine from which two memories that differ in a word or two may say the same. Those of the same words need \
+                 `CONFLICT_THRESHOLD`.",
             )
-            .unset("the embedder's: `0.95` for `openai`, `0.92` for `local`, `0.97` for `hash`"),
+            .unset("the embedder's: `0.95` for `openai`, `0.88` for `local`, `0.97` for `hash`"),
             key(
                 "CONFLICT_THRESHOLD",
                 Kind::Number(0.0, 1.0),
-                "Cosine from which two memories may contradict each other.",
+                "Cosine from which two memories may contradict each other, or repeat each other in the same words.",
             )
-            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.6` for `hash`"),
+            .unset("the embedder's: `0.85` for `openai`, `0.7` for `local`, `0.4` for `hash`"),
             key(
                 "CONFLICT_RULE",
                 Kind::OneOf(&["guarded", "similarity"]),
@@ -210,6 +280,13 @@ pub(super) static GROUPS: &[Group] = &[
             .unset("the embedder's: `0.75` for `openai` and `local`, `0.6` for `hash`"),
             key("MEMSER_MAX_CONTENT_BYTES", Kind::Whole(1, 1_048_576), "The longest content of a memory.")
                 .default("65536"),
+            key(
+                "SECRET_POLICY",
+                Kind::OneOf(&["redact", "refuse", "allow"]),
+                "What a store does about text that looks like a credential: keep the rest of it (`redact`), nothing \
+                 (`refuse`), or all of it (`allow`). See [security](security.md#secrets).",
+            )
+            .default("redact"),
         ],
         introduction: "",
     },
@@ -267,6 +344,12 @@ pub(super) static GROUPS: &[Group] = &[
             key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
             key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
                 .default("30"),
+            key(
+                "SNAPSHOT_RETENTION_DAYS",
+                Kind::Whole(0, 36_500),
+                "How long the last copy of a forgotten memory is kept in the database. 0 drops it within minutes.",
+            )
+            .default("30"),
         ],
         introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
                        expired every\n10 minutes.\n",

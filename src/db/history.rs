@@ -38,24 +38,34 @@ pub async fn supersede(
     Ok(rows.len() as u64)
 }
 
-/// The memories that `successor` superseded in a conflict and that still held at `at`: a memory of that time that
-/// arrives late may come between.
+/// A memory that a conflict superseded.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    /// Its id.
+    pub id: Uuid,
+    /// From when on it held.
+    pub valid_from: DateTime<Utc>,
+}
+
+/// What conflicts superseded on the way to `last`, directly or over others, of all that held at `at` or later.
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn held_before(
-    tx: &mut Tx,
-    scope: ScopeId,
-    successor: Uuid,
-    at: DateTime<Utc>,
-) -> Result<Vec<Uuid>> {
-    Ok(sqlx::query_scalar!(
-        "select id from memories
-          where scope_id = $1 and superseded_by = $2 and superseded_reason = 'conflict'
-            and valid_from <= $3 and valid_to > $3
-          order by id",
+pub async fn chain_to(tx: &mut Tx, scope: ScopeId, last: Uuid, at: DateTime<Utc>) -> Result<Vec<Past>> {
+    Ok(sqlx::query_as!(
+        Past,
+        // `union` without `all` ends a chain that would bite its own tail.
+        r#"with recursive chain as (
+               select id, valid_from from memories
+                where scope_id = $1 and superseded_by = $2 and superseded_reason = 'conflict' and valid_to > $3
+               union
+               select m.id, m.valid_from
+                 from chain c join memories m on m.scope_id = $1 and m.superseded_by = c.id
+                where m.superseded_reason = 'conflict' and m.valid_to > $3
+           )
+           select id as "id!", valid_from as "valid_from!" from chain order by id"#,
         scope.0,
-        successor,
+        last,
         at
     )
     .fetch_all(tx.conn())
@@ -149,17 +159,17 @@ pub async fn restore(tx: &mut Tx, scope: ScopeId, id: Uuid, apart: bool) -> Resu
     count_active(tx, scope, i64::from(tier.as_deref() == Some(Tier::Episodic.as_str()))).await
 }
 
-/// Takes a consolidated fact out of use, without a successor.
+/// Takes consolidated facts out of use, without a successor.
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn retire(tx: &mut Tx, scope: ScopeId, fact: Uuid, at: DateTime<Utc>) -> Result<()> {
+pub async fn retire(tx: &mut Tx, scope: ScopeId, facts: &[Uuid], at: DateTime<Utc>) -> Result<()> {
     sqlx::query!(
         "update memories
             set superseded_by = null, superseded_reason = 'undone', valid_to = greatest($3, valid_from)
-          where scope_id = $1 and id = $2",
+          where scope_id = $1 and id = any($2)",
         scope.0,
-        fact,
+        facts,
         at
     )
     .execute(tx.conn())
@@ -167,8 +177,8 @@ pub async fn retire(tx: &mut Tx, scope: ScopeId, fact: Uuid, at: DateTime<Utc>) 
     Ok(())
 }
 
-/// Makes the surviving originals of facts active again, so that the next consolidation derives from what is left;
-/// answers which.
+/// Makes the surviving originals of retired facts active again, so that the next consolidation derives from what is
+/// left; answers which.
 ///
 /// Of several with one text, and where that text is active already, history stays history.
 ///
@@ -189,7 +199,7 @@ pub async fn reactivate_originals(
                     and o.id <> all($3)
                     and not exists (select from memories a
                                      where a.scope_id = $1 and a.content_hash = o.content_hash
-                                       and a.valid_to is null and a.id <> all($2))
+                                       and a.valid_to is null)
                   order by o.content_hash, o.id) as survivor
           where m.scope_id = $1 and m.id = survivor.id
       returning m.id",

@@ -82,6 +82,17 @@ pub async fn count(tx: &mut Tx, scope: ScopeId, change: CounterChange) -> Result
     Ok(())
 }
 
+/// How many memories a scope holds and how many bytes of content; exact while the caller holds the scope's lock.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn holds(tx: &mut Tx, scope: ScopeId) -> Result<(u64, u64)> {
+    let row = sqlx::query!("select memories, bytes from scopes where scope_id = $1", scope.0)
+        .fetch_one(tx.conn())
+        .await?;
+    Ok((u64::try_from(row.memories).unwrap_or(0), u64::try_from(row.bytes).unwrap_or(0)))
+}
+
 /// The scopes with at least `min` rows to consolidate, fullest first.
 ///
 /// # Errors

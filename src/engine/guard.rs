@@ -5,12 +5,14 @@
 
 mod facts;
 mod number;
+mod record;
 mod words;
 
 use std::{collections::BTreeSet, iter::once};
 
 use facts::Facts;
 use number::Number;
+use record::Record;
 
 use crate::text;
 
@@ -19,6 +21,12 @@ const SAME_CONTEXT: f32 = 0.5;
 
 /// More differing words than this are another statement, not a misspelt one.
 const MAX_LOOK_ALIKES: usize = 8;
+
+/// A correction changes a number or two; where more differ, it is another event that is told.
+const MAX_REPLACED: usize = 2;
+
+/// A repeat has at most so many content words that the other text lacks.
+const MAX_OTHER_WORDS: usize = 2;
 
 /// How the facts of two texts differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,34 +39,101 @@ pub enum Difference {
     Replacement,
 }
 
+/// How much of the words two texts share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wording {
+    /// All that say anything: only word order and grammar differ.
+    Same,
+    /// All but a few.
+    Near,
+    /// Too few for one to stand for the other.
+    Far,
+}
+
+/// What two texts have in common and what not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    /// How what they state differs.
+    pub difference: Difference,
+    /// How they say it.
+    pub wording: Wording,
+}
+
 /// Compares what two texts state. Symmetric, blind to case (except that it makes names), white space, Unicode
 /// form and the script of digits.
 #[must_use]
+pub fn compare(old: &str, new: &str) -> Comparison {
+    let (old, new) = (facts::plain(old), facts::plain(new));
+    let (old_record, new_record) = (Record::of(&old), Record::of(&new));
+    let (old, new) = (Facts::of(old_record.unstamped), Facts::of(new_record.unstamped));
+    let difference = framed(&old_record, &new_record, &stated(&old, &new));
+    Comparison { difference, wording: wording(&old, &new) }
+}
+
+/// Only how what two texts state differs.
+#[must_use]
 pub fn difference(old: &str, new: &str) -> Difference {
-    let (old, new) = (Facts::of(old), Facts::of(new));
+    compare(old, new).difference
+}
+
+/// What the facts say.
+struct Stated {
+    found: Difference,
+    /// Whether the texts speak of different people or things, so that nothing they say can contradict.
+    is_other_subject: bool,
+    /// Whether what is said around the values is the same.
+    is_same_context: bool,
+}
+
+fn stated(old: &Facts, new: &Facts) -> Stated {
     let mut values = BTreeSet::new();
+    let (numbers, is_other_number) = numbers(old, new);
+    let (identifiers, is_other_identifier) = identifiers(old, new, &mut values);
     let found = [
-        numbers(&old, &new),
-        sides(old.dates.difference(&new.dates).count(), new.dates.difference(&old.dates).count()),
-        identifiers(&old, &new, &mut values),
-        quotes(&old, &new, &mut values),
-        negations(&old, &new),
-        names(&old, &new, &mut values),
-        opposites(&old, &new, &mut values),
-        slot(&old, &new, &mut values),
-        look_alikes(&old, &new),
+        numbers,
+        dates(old, new),
+        identifiers,
+        quotes(old, new, &mut values),
+        negations(old, new),
+        names(old, new, &mut values),
+        opposites(old, new, &mut values),
+        slot(old, new, &mut values),
+        look_alikes(old, new),
+        roles(old, new),
+        contrasts(old, new),
     ];
-    let found = found.into_iter().max().unwrap_or(Difference::None);
-    if found == Difference::Replacement {
-        let rest = |facts: &Facts| -> BTreeSet<String> {
-            let rest = facts.content().filter(|word| !values.contains(*word));
-            rest.map(|word| text::stem(word).into_owned()).collect()
-        };
-        if is_other_subject(&old, &new) || jaccard(&rest(&old), &rest(&new)) < SAME_CONTEXT {
-            return Difference::Other;
-        }
+    let rest = |facts: &Facts| -> BTreeSet<String> {
+        let rest = facts.content().filter(|word| !values.contains(*word));
+        rest.map(|word| text::stem(word).into_owned()).collect()
+    };
+    Stated {
+        found: found.into_iter().max().unwrap_or(Difference::None),
+        is_other_subject: is_other_number || is_other_identifier || is_other_subject(old, new),
+        is_same_context: jaccard(&rest(old), &rest(new)) >= SAME_CONTEXT,
     }
-    found
+}
+
+/// What follows once it counts who says it when, under which heading, and whether it is said or asked.
+fn framed(old: &Record<'_>, new: &Record<'_>, stated: &Stated) -> Difference {
+    let differs = record::is_other_speaker(old, new) || old.asks() != new.asks();
+    let (old_value, new_value) = (old.value(), new.value());
+    let (mut is_refined, mut is_other_value) = (false, false);
+    if let (true, Some(old), Some(new)) = (record::is_same_heading(old, new), old_value, new_value) {
+        is_refined = record::refines(&old, &new);
+        is_other_value = old != new;
+    }
+    // A question states nothing that could be corrected.
+    let may_replace = !(differs || stated.is_other_subject || old.only_asks() || new.only_asks());
+    let replaces = is_refined || (stated.found == Difference::Replacement && stated.is_same_context);
+    // Another stamp is another event, or the same view held at another time: both are worth knowing.
+    let is_other_time = old.stamp.map(text::fold) != new.stamp.map(text::fold);
+    if replaces && may_replace {
+        Difference::Replacement
+    } else if stated.found == Difference::None && !(differs || is_other_value || is_other_time) {
+        Difference::None
+    } else {
+        Difference::Other
+    }
 }
 
 /// Whether one text holds at least twice as many content words as the other: it then says more than a repeat or
@@ -78,8 +153,9 @@ fn sides(only_old: usize, only_new: usize) -> Difference {
     }
 }
 
-/// Numbers are compared as multisets with their units; the same numbers in another order may have changed roles.
-fn numbers(old: &Facts, new: &Facts) -> Difference {
+/// Numbers are compared as multisets with their units; the same numbers in another order may have changed roles. Says
+/// also whether the numbers that differ name different things.
+fn numbers(old: &Facts, new: &Facts) -> (Difference, bool) {
     let (mut only_old, mut only_new) = (old.numbers.clone(), new.numbers.clone());
     for number in &new.numbers {
         if let Some(at) = only_old.iter().position(|other| other == number) {
@@ -93,25 +169,46 @@ fn numbers(old: &Facts, new: &Facts) -> Difference {
     }
     // Another label names another thing.
     if only_old.iter().chain(&only_new).any(Number::is_label) {
-        return Difference::Other;
+        return (Difference::Other, true);
     }
     // "one" may be a pronoun: it is a number only where the other text has a number in its place.
     let one = |facts: &Facts, other: &Facts| usize::from(facts.has_word("one") && !other.has_word("one"));
-    match (only_old.len(), only_new.len()) {
+    let found = match (only_old.len(), only_new.len()) {
         (0, 0) if old.numbers != new.numbers => Difference::Other,
         (0, changed) if changed > 0 => sides(one(old, new), changed),
         (changed, 0) if changed > 0 => sides(changed, one(new, old)),
-        (changed_old, changed_new) => sides(changed_old, changed_new),
-    }
+        (0, 0) => Difference::None,
+        (a, b) if a.min(b) > MAX_REPLACED => Difference::Other,
+        _ if only_old.iter().any(|a| only_new.iter().any(|b| a.is_comparable(b))) => Difference::Replacement,
+        _ => Difference::Other,
+    };
+    (found, false)
 }
 
-fn identifiers(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Difference {
-    let mut only = |facts: &Facts, other: &Facts| {
-        let only: Vec<&String> = facts.identifiers.difference(&other.identifiers).collect();
-        values.extend(only.iter().flat_map(|identifier| facts::words_of(identifier)));
-        only.len()
+/// Dates of one kind replace each other.
+fn dates(old: &Facts, new: &Facts) -> Difference {
+    let only = |facts: &Facts, other: &Facts| -> Vec<usize> {
+        facts.dates.difference(&other.dates).map(|date| words::date_kind(date)).collect()
     };
-    sides(only(old, new), only(new, old))
+    let (only_old, only_new) = (only(old, new), only(new, old));
+    if only_old.iter().any(|kind| only_new.contains(kind)) {
+        return Difference::Replacement;
+    }
+    if only_old.is_empty() && only_new.is_empty() { Difference::None } else { Difference::Other }
+}
+
+/// Says also whether the identifiers that differ are numbered names of different things: `doc_17` and `doc_18`.
+fn identifiers(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> (Difference, bool) {
+    let only = |facts: &Facts, other: &Facts| -> Vec<String> {
+        facts.identifiers.difference(&other.identifiers).cloned().collect()
+    };
+    let (only_old, only_new) = (only(old, new), only(new, old));
+    values.extend(only_old.iter().chain(&only_new).flat_map(|identifier| facts::words_of(identifier)));
+    let is_numbered = |old: &String| {
+        let stem = number::numbered(old);
+        stem.is_some() && only_new.iter().any(|new| number::numbered(new) == stem)
+    };
+    (sides(only_old.len(), only_new.len()), only_old.iter().any(is_numbered))
 }
 
 /// A quotation counts as common when the other text holds its words, quoted or not.
@@ -155,6 +252,40 @@ fn names(old: &Facts, new: &Facts, values: &mut BTreeSet<String>) -> Difference 
 fn is_other_subject(old: &Facts, new: &Facts) -> bool {
     let differs = !only_names(&old.names, new).is_empty() && !only_names(&new.names, old).is_empty();
     (differs && !shares_cue(old, new)) || opens_differently(old, new)
+}
+
+/// The same words with two of them in each other's place: who does it to whom has changed, unless the sentence was turned
+/// into the passive at the same time.
+fn roles(old: &Facts, new: &Facts) -> Difference {
+    let (a, b) = (&old.sequence, &new.sequence);
+    if a.len() != b.len() {
+        return Difference::None;
+    }
+    let moved: Vec<usize> = (0..a.len()).filter(|at| a[*at] != b[*at]).collect();
+    let is_swapped = match *moved.as_slice() {
+        [i, j] => j > i + 1 && a[i] == b[j] && a[j] == b[i],
+        _ => false,
+    };
+    let is_turned = old.is_passive != new.is_passive;
+    if (is_swapped && !is_turned) || (moved.is_empty() && is_turned) {
+        Difference::Other
+    } else {
+        Difference::None
+    }
+}
+
+/// "But" in only one of the texts brings something that the other does not say.
+fn contrasts(old: &Facts, new: &Facts) -> Difference {
+    let has = |facts: &Facts| words::CONTRASTS.iter().any(|word| facts.has_word(word));
+    if has(old) == has(new) { Difference::None } else { Difference::Other }
+}
+
+fn wording(old: &Facts, new: &Facts) -> Wording {
+    if old.wording == new.wording {
+        return Wording::Same;
+    }
+    let (only_old, only_new) = (only_content(old, new).len(), only_content(new, old).len());
+    if only_old.max(only_new) <= MAX_OTHER_WORDS { Wording::Near } else { Wording::Far }
 }
 
 fn opens_differently(old: &Facts, new: &Facts) -> bool {

@@ -1,6 +1,6 @@
 //! What a new memory is to one that is already stored: the decision, not its consequences.
 
-use super::guard::{self, Difference};
+use super::guard::{self, Comparison, Difference, Wording};
 
 pub use crate::provider::embed::Thresholds;
 
@@ -30,15 +30,21 @@ pub enum ConflictRule {
 /// Never [`Verdict::Duplicate`] across a [difference](guard::difference) in meaning, and always
 /// [`Verdict::Distinct`] when one text [contains](guard::is_containment) the other or the similarity is NaN:
 /// hiding a memory that still holds is worse than keeping one twice. Symmetric in the two texts.
+///
+/// Texts of the [same words](Wording::Same) in another order or grammar repeat each other as soon as they may speak about
+/// the same; texts that differ in a word or two need the greater likeness; and with more words of its own a text is never
+/// a repeat.
 #[must_use]
 pub fn judge(rule: ConflictRule, thresholds: Thresholds, similarity: f32, old: &str, new: &str) -> Verdict {
     let (may_repeat, may_conflict) = (similarity >= thresholds.duplicate, similarity >= thresholds.conflict);
     if !(may_repeat || may_conflict) || guard::is_containment(old, new) {
         return Verdict::Distinct;
     }
-    match guard::difference(old, new) {
-        Difference::None if may_repeat => Verdict::Duplicate,
-        Difference::Replacement if may_conflict => Verdict::Conflict,
+    let Comparison { difference, wording } = guard::compare(old, new);
+    match (difference, wording) {
+        (Difference::None, Wording::Same) => Verdict::Duplicate,
+        (Difference::None, Wording::Near) if may_repeat => Verdict::Duplicate,
+        (Difference::Replacement, _) if may_conflict => Verdict::Conflict,
         _ if may_conflict && rule == ConflictRule::Similarity => Verdict::Conflict,
         _ => Verdict::Distinct,
     }
@@ -62,8 +68,8 @@ mod tests {
 
     #[test]
     fn thresholds_are_inclusive_and_nan_is_distinct() {
-        assert_eq!(guarded(0.95, "I like tea", "I like the tea"), Verdict::Duplicate);
-        assert_eq!(guarded(0.949, "I like tea", "I like the tea"), Verdict::Distinct);
+        assert_eq!(guarded(0.95, "I like to drink tea", "I like tea"), Verdict::Duplicate);
+        assert_eq!(guarded(0.949, "I like to drink tea", "I like tea"), Verdict::Distinct);
         assert_eq!(guarded(f32::NAN, "I like tea", "I like tea"), Verdict::Distinct);
         assert_eq!(by_similarity(f32::NAN, "I like tea", "I like tea"), Verdict::Distinct);
     }
@@ -75,6 +81,23 @@ mod tests {
             assert_eq!(guarded(similarity, "My name is liguoyu", "My name is liguosong"), Verdict::Conflict);
         }
         assert_eq!(guarded(0.79, "The port is 8080", "The port is 8081"), Verdict::Distinct);
+    }
+
+    #[test]
+    fn the_same_words_need_no_more_than_to_be_about_the_same() {
+        for (old, new) in [
+            ("A cook slices the onion", "An onion is being sliced by the cook"),
+            ("We ship the release on Friday", "On Friday we ship the release"),
+        ] {
+            assert_eq!(guarded(0.8, old, new), Verdict::Duplicate, "{old} / {new}");
+            assert_eq!(guarded(0.799, old, new), Verdict::Distinct, "{old} / {new}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_says_much_else_is_no_repeat() {
+        let (old, new) = ("Anna waters plants, feeds cats", "Anna feeds cats, cleans floors, bakes bread");
+        assert_eq!(guarded(0.99, old, new), Verdict::Distinct);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct Embedding<'a> {
 }
 
 /// An active memory that the new one contradicts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Contradicted {
     pub(super) likeness: Likeness,
     /// From when on it holds.
@@ -36,6 +36,14 @@ pub(super) struct Contradicted {
 pub(super) struct Judgement {
     pub(super) duplicate_of: Option<Likeness>,
     pub(super) contradicts: Vec<Contradicted>,
+}
+
+/// Where a memory that arrives late belongs.
+pub(super) struct Place {
+    /// The memory that superseded it.
+    pub(super) successor: Contradicted,
+    /// The memories that it superseded.
+    pub(super) ends: Vec<Uuid>,
 }
 
 impl Judgement {
@@ -100,35 +108,42 @@ impl Engine {
         Ok(judgement)
     }
 
-    /// Of the memories that `successor` superseded and that still held at `at`, those that the new one contradicts: it
-    /// comes between, and ends them earlier.
-    pub(super) async fn contradicted_in_history(
+    /// Finds the place of a memory that arrives late in the history that ends with `successor`: what it contradicts
+    /// there and held at its time ends with it, and the first that held after it supersedes it.
+    pub(super) async fn place_in_history(
         &self,
         tx: &mut Tx,
         scope: ScopeId,
         statement: &Statement,
         embedding: Embedding<'_>,
-        successor: Uuid,
-        at: DateTime<Utc>,
-    ) -> Result<Vec<Uuid>> {
+        (successor, at): (Contradicted, DateTime<Utc>),
+    ) -> Result<Place> {
         let Embedding { model, vector } = embedding;
-        let held = history::held_before(tx, scope, successor, at).await?;
-        if held.is_empty() {
-            return Ok(held);
+        let mut place = Place { successor, ends: Vec::new() };
+        let past = history::chain_to(tx, scope, successor.likeness.id, at).await?;
+        if past.is_empty() {
+            return Ok(place);
         }
-        let alike = embedding::likeness(tx, model.space, scope, &held, vector).await?;
-        let known = memory::fetch(tx, scope, &held).await?;
+        let ids: Vec<Uuid> = past.iter().map(|past| past.id).collect();
+        let alike = embedding::likeness(tx, model.space, scope, &ids, vector).await?;
+        let known = memory::fetch(tx, scope, &ids).await?;
         let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);
-        let contradicts = |id: Uuid, similarity: f32| {
-            known.iter().any(|old| {
-                let verdict = judge(rule, thresholds, similarity, &old.memory.content, &statement.content);
-                old.memory.id == id && verdict == Verdict::Conflict
-            })
-        };
-        Ok(alike
-            .into_iter()
-            .filter(|&(id, similarity)| contradicts(id, similarity))
-            .map(|(id, _)| id)
-            .collect())
+        for (id, similarity) in alike {
+            let Some(old) = known.iter().find(|stored| stored.memory.id == id) else {
+                continue;
+            };
+            if judge(rule, thresholds, similarity, &old.memory.content, &statement.content)
+                != Verdict::Conflict
+            {
+                continue;
+            }
+            let valid_from = old.memory.valid_from;
+            if valid_from <= at {
+                place.ends.push(id);
+            } else if valid_from < place.successor.valid_from {
+                place.successor = Contradicted { likeness: Likeness { id, similarity }, valid_from };
+            }
+        }
+        Ok(place)
     }
 }

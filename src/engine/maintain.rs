@@ -105,7 +105,8 @@ impl Engine {
         Ok(activated)
     }
 
-    /// Drops a chunk of what has expired: working memories, idempotency keys, vectors of spaces retired long ago; answers
+    /// Drops a chunk of what has expired: working memories, idempotency keys, snapshots of what was forgotten, vectors of
+    /// spaces retired long ago; answers
     /// how many.
     ///
     /// # Errors
@@ -113,6 +114,9 @@ impl Engine {
     pub async fn prune_chunk(&self) -> Result<u64> {
         let now = self.clock.now();
         let vectors = db::space::prune(&self.db, now - RETIRED_KEPT, i64::from(CHUNK)).await?;
-        Ok(self.working.prune(now, CHUNK).await? + idempotency::prune(&self.db, now).await? + vectors)
+        let kept = TimeDelta::days(i64::from(self.settings.snapshot_retention_days));
+        let snapshots = db::forget::prune_snapshots(&self.db, now - kept, i64::from(CHUNK)).await?;
+        let answers = idempotency::prune(&self.db, now).await?;
+        Ok(self.working.prune(now, CHUNK).await? + answers + snapshots + vectors)
     }
 }

@@ -14,7 +14,7 @@ use crate::db::conflict::{self, Pair, Resolved};
 use crate::db::memory::{self, StoredMemory};
 use crate::db::{ScopeId, Tx, audit, history};
 use crate::error::{Error, Result};
-use crate::model::{Action, parse_id};
+use crate::model::{Action, Memory, parse_id};
 use crate::text;
 
 /// A checked request.
@@ -89,7 +89,7 @@ impl Engine {
         let members: Vec<&StoredMemory> =
             contests.iter().flat_map(|contest| [&contest.old, &contest.new]).collect();
         let args = StoreArgs { content: review.content.unwrap_or_default(), ..of_all(&members) };
-        let mut statement = Statement::check(args, &self.settings)?;
+        let mut statement = Statement::check(self.settings.sieve.sift(args), &self.settings)?;
         statement.replaces = members.iter().map(|member| member.memory.id).collect();
         statement.replaces.sort_unstable();
         statement.replaces.dedup();
@@ -105,6 +105,7 @@ impl Engine {
             answer.conflicts =
                 against.map(|old| ConflictView { new_id: stored.id, old_id: old.id }).collect();
         }
+        answer.redacted = stored.redacted;
         answer.degraded = stored.degraded;
         Ok(answer)
     }
@@ -134,7 +135,7 @@ impl Engine {
         answer.restored.push(memory.id);
         match (memory.superseded_reason.as_deref(), memory.superseded_by) {
             (Some("consolidated"), Some(fact)) => {
-                self.take_apart(&mut tx, scope, call, fact, &mut answer).await?
+                self.take_apart(&mut tx, scope, call, fact, &mut answer).await?;
             }
             (Some("undone"), _) => {
                 let originals = fetch_one(&mut tx, scope, memory.id).await?.origin;
@@ -142,8 +143,9 @@ impl Engine {
                 answer.superseded = originals;
             }
             (_, Some(successor)) => {
-                if let Some(new) = history::active_end(&mut tx, scope, successor).await? {
-                    let pair = Pair { id: self.clock.new_id(), new, old: memory.id };
+                if let Some(rival) = history::active_end(&mut tx, scope, successor).await? {
+                    let rival = fetch_one(&mut tx, scope, rival).await?.memory;
+                    let pair = pair_of(self.clock.new_id(), &memory, &rival);
                     conflict::open(&mut tx, scope, pair, None, call.at).await?;
                     answer.conflicts.push(view_of(pair));
                 }
@@ -166,7 +168,7 @@ impl Engine {
         if fetch_one(tx, scope, fact).await?.memory.valid_to.is_some() {
             return Ok(());
         }
-        history::retire(tx, scope, fact, call.at).await?;
+        history::retire(tx, scope, &[fact], call.at).await?;
         answer.superseded.push(fact);
         answer.restored.extend(history::reactivate_originals(tx, scope, &[fact], &[]).await?);
         Ok(())
@@ -250,6 +252,13 @@ fn outcome(action: Resolution, contests: &[Contest]) -> Vec<(Uuid, Uuid, DateTim
     superseded
 }
 
+/// The pair of two memories, the one that holds from later on as the new one.
+fn pair_of(id: Uuid, a: &Memory, b: &Memory) -> Pair {
+    let age = |memory: &Memory| (memory.valid_from, memory.created_at, memory.id);
+    let (old, new) = if age(a) < age(b) { (a.id, b.id) } else { (b.id, a.id) };
+    Pair { id, new, old }
+}
+
 /// What a merged memory takes over: every tag, and of what can be had once, the latest.
 fn of_all(members: &[&StoredMemory]) -> StoreArgs {
     let mut tags: Vec<String> = Vec::new();
@@ -296,6 +305,7 @@ const fn nothing(action: Resolution) -> ResolveAnswer {
         superseded: Vec::new(),
         restored: Vec::new(),
         conflicts: Vec::new(),
+        redacted: Vec::new(),
         degraded: Vec::new(),
     }
 }

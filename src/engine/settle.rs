@@ -16,7 +16,7 @@ pub(super) struct Settlement {
     /// These stay active, and nobody has to look at them.
     pub(super) kept: Vec<Likeness>,
     /// The new memory is history already: this one, which holds from then on, superseded it.
-    pub(super) superseded_by: Option<(Likeness, DateTime<Utc>)>,
+    pub(super) superseded_by: Option<Contradicted>,
 }
 
 /// Applies the policy.
@@ -41,8 +41,7 @@ pub(super) fn settle(
             if corrects {
                 return Settlement { superseded, flagged: likeness(newer), ..Settlement::default() };
             }
-            let next = newer.into_iter().min_by_key(|other| other.valid_from);
-            let superseded_by = next.map(|next| (next.likeness, next.valid_from));
+            let superseded_by = newer.into_iter().min_by_key(|other| other.valid_from);
             Settlement { superseded, superseded_by, ..Settlement::default() }
         }
     }
@@ -79,7 +78,7 @@ mod tests {
         assert_eq!((days(&now.superseded), now.superseded_by), (vec![1, 5, 3], None));
         let late = settled(ConflictPolicy::NewestWins, Some(2), false);
         assert_eq!(days(&late.superseded), [1]);
-        assert_eq!(late.superseded_by, Some((from_day(3).likeness, day_of(3))));
+        assert_eq!(late.superseded_by, Some(from_day(3)));
         assert_eq!(settled(ConflictPolicy::NewestWins, Some(5), false).superseded_by, None);
     }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::Settings;
-use crate::api::StoreArgs;
+use super::secret::Sifted;
+use super::{Quota, Settings};
 use crate::error::{Error, Result};
 use crate::model::{ConflictPolicy, check_content, check_label, check_tags, parse_id};
 use crate::text;
@@ -33,8 +33,10 @@ pub(super) struct Statement {
     /// The open conflicts that this one merges.
     pub(super) merges: Vec<Uuid>,
     pub(super) policy: ConflictPolicy,
-    /// The key with the hash of all arguments.
+    /// The key with the hash of all arguments, as they are after the credentials were taken out.
     pub(super) idempotency: Option<(String, [u8; 32])>,
+    /// The kinds of the credentials that were taken out.
+    pub(super) redacted: Vec<String>,
 }
 
 impl Statement {
@@ -42,7 +44,9 @@ impl Statement {
     ///
     /// # Errors
     /// `invalid_argument` or `limit_exceeded` with the field.
-    pub(super) fn check(args: StoreArgs, settings: &Settings) -> Result<Self> {
+    pub(super) fn check(sifted: Sifted, settings: &Settings) -> Result<Self> {
+        let redacted = sifted.judge(&settings.sieve)?;
+        let args = sifted.args;
         check_content(&args.content, settings.max_content_bytes)?;
         let idempotency = check_label("idempotency_key", args.idempotency_key.clone())?
             .map(|key| {
@@ -71,8 +75,24 @@ impl Statement {
             merges: Vec::new(),
             policy: args.on_conflict.unwrap_or(settings.conflict_policy),
             idempotency,
+            redacted,
         })
     }
+}
+
+/// Checks that a scope that holds `memories` with `bytes` of content has room for one more of `new` bytes.
+///
+/// # Errors
+/// `limit_exceeded`.
+pub(super) fn check_room(quota: Quota, memories: u64, bytes: u64, new: usize) -> Result<()> {
+    let full = |message| Err(Error::LimitExceeded { field: None, message });
+    if let Some(most) = quota.memories.filter(|&most| memories >= most) {
+        return full(format!("this scope holds {memories} memories; the limit is {most}"));
+    }
+    if let Some(most) = quota.bytes.filter(|&most| bytes.saturating_add(new as u64) > most) {
+        return full(format!("this scope holds {bytes} bytes of content; the limit is {most}"));
+    }
+    Ok(())
 }
 
 fn check_ttl(seconds: u64) -> Result<Duration> {
@@ -114,5 +134,19 @@ fn has_nul(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_nul),
         Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_takes_what_fits_to_the_last_byte() {
+        let quota = Quota { memories: Some(3), bytes: Some(100) };
+        assert!(check_room(quota, 2, 90, 10).is_ok());
+        assert_eq!(check_room(quota, 3, 0, 1).unwrap_err().code(), "limit_exceeded");
+        assert_eq!(check_room(quota, 2, 90, 11).unwrap_err().code(), "limit_exceeded");
+        assert!(check_room(Quota::default(), u64::MAX, u64::MAX, 1).is_ok());
     }
 }

@@ -6,10 +6,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::judgement::Embedding;
+use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
+use super::secret::Sifted;
 use super::settle::{Settlement, settle};
-use super::statement::Statement;
+use super::statement::{Statement, check_room};
 use super::{Call, Engine};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
@@ -35,18 +36,20 @@ impl Engine {
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` and `limit_exceeded` with the field;
     /// `not_found` and `conflict` for `replaces`; `idempotency_mismatch`; `unavailable`. Nothing is stored then.
     pub async fn store(&self, caller: &Caller, args: StoreArgs) -> Result<StoreAnswer> {
-        let call =
-            self.authorise(caller, "store_memory", Action::Write, args.scope.as_deref(), args.actor.clone())?;
-        let result = async {
-            let statement = Statement::check(args, &self.settings)?;
-            match statement.ttl {
-                Some(ttl) => self.store_working(&call, statement, ttl).await,
-                None => self.store_durable(&call, statement).await,
-            }
-        }
-        .await;
+        let sifted = self.settings.sieve.sift(args);
+        let (scope, actor) = (sifted.args.scope.as_deref(), sifted.args.actor.clone());
+        let call = self.authorise(caller, "store_memory", Action::Write, scope, actor)?;
+        let result = self.store_sifted(&call, sifted).await;
         self.audit_failure(&call, &result);
         result
+    }
+
+    async fn store_sifted(&self, call: &Call, sifted: Sifted) -> Result<StoreAnswer> {
+        let statement = Statement::check(sifted, &self.settings)?;
+        match statement.ttl {
+            Some(ttl) => Box::pin(self.store_working(call, statement, ttl)).await,
+            None => Box::pin(self.store_durable(call, statement)).await,
+        }
     }
 
     async fn store_working(&self, call: &Call, statement: Statement, ttl: Duration) -> Result<StoreAnswer> {
@@ -81,6 +84,7 @@ impl Engine {
             confidence: crate::working::CONFIDENCE,
             embedding: EmbeddingState::None,
             expires_at: Some(put.expires_at),
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         };
         let mut tx = Tx::for_scope(&self.db, scope).await?;
@@ -111,14 +115,20 @@ impl Engine {
         let mut contradicts = judgement.contradicts;
         contradicts.retain(|other| replaced.iter().all(|old| old.id != other.likeness.id));
         let settled = settle(statement.policy, statement.occurred_at, is_correction, contradicts);
-        let mut answer = match judgement.duplicate_of {
-            Some(known) => self.support_known(&mut tx, scope, &statement, known).await?,
-            None => {
-                self.insert_statement(&mut tx, scope, call, &statement, embedding, settled.superseded_by)
-                    .await?
+        let at = statement.occurred_at.unwrap_or(call.at);
+        let place = match (settled.superseded_by, embedding) {
+            (Some(next), Some(embedding)) => {
+                Some(self.place_in_history(&mut tx, scope, &statement, embedding, (next, at)).await?)
             }
+            _ => None,
         };
-        self.carry_out(&mut tx, scope, (call, &statement), embedding, &settled, answer.id).await?;
+        let mut answer = if let Some(known) = judgement.duplicate_of {
+            self.support_known(&mut tx, scope, &statement, known).await?
+        } else {
+            let successor = place.as_ref().map(|place| place.successor);
+            self.insert_statement(&mut tx, scope, call, &statement, embedding, successor).await?
+        };
+        self.carry_out(&mut tx, scope, call, &settled, place, (answer.id, at)).await?;
         replaced.retain(|old| old.id != answer.id);
         let ids: Vec<Uuid> = replaced.iter().map(|old| old.id).collect();
         history::supersede(&mut tx, scope, &ids, answer.id, "replaced", call.at).await?;
@@ -148,25 +158,22 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Supersedes and flags what was settled, in the transaction that stored `answer`'s memory.
+    /// Supersedes and flags what was settled, in the transaction that stored `new`, which holds from `at` on.
     async fn carry_out(
         &self,
         tx: &mut Tx,
         scope: ScopeId,
-        (call, statement): (&Call, &Statement),
-        embedding: Option<Embedding<'_>>,
+        call: &Call,
         settled: &Settlement,
-        new: Uuid,
+        place: Option<Place>,
+        (new, at): (Uuid, DateTime<Utc>),
     ) -> Result<()> {
-        let at = statement.occurred_at.unwrap_or(call.at);
         let ids: Vec<Uuid> = settled.superseded.iter().map(|old| old.id).collect();
         if !ids.is_empty() {
             history::supersede(tx, scope, &ids, new, "conflict", at).await?;
         }
-        if let (Some((next, _)), Some(embedding)) = (&settled.superseded_by, embedding) {
-            let ends = self.contradicted_in_history(tx, scope, statement, embedding, next.id, at).await?;
-            let ends: Vec<Uuid> = ends.into_iter().filter(|id| *id != new).collect();
-            history::end_earlier(tx, scope, &ends, new, at).await?;
+        if let Some(place) = place {
+            history::end_earlier(tx, scope, &place.ends, new, at).await?;
         }
         for old in &settled.flagged {
             let pair = Pair { id: self.clock.new_id(), new, old: old.id };
@@ -210,8 +217,10 @@ impl Engine {
         call: &Call,
         statement: &Statement,
         embedding: Option<Embedding<'_>>,
-        superseded_by: Option<(Likeness, DateTime<Utc>)>,
+        successor: Option<Contradicted>,
     ) -> Result<StoreAnswer> {
+        let (memories, bytes) = db::scope::holds(tx, scope).await?;
+        check_room(self.settings.quota, memories, bytes, statement.content.len())?;
         let memory = Memory {
             id: self.clock.new_id(),
             tier: Tier::Episodic,
@@ -225,9 +234,9 @@ impl Engine {
             created_at: call.at,
             occurred_at: statement.occurred_at,
             valid_from: statement.occurred_at.unwrap_or(call.at),
-            valid_to: superseded_by.map(|(_, from)| from),
-            superseded_by: superseded_by.map(|(next, _)| next.id),
-            superseded_reason: superseded_by.map(|_| "conflict".to_owned()),
+            valid_to: successor.map(|next| next.valid_from),
+            superseded_by: successor.map(|next| next.likeness.id),
+            superseded_reason: successor.map(|_| "conflict".to_owned()),
             expires_at: None,
         };
         let analysis = text::analyse(&memory.content);
@@ -250,6 +259,7 @@ impl Engine {
             confidence: memory.confidence,
             embedding: if embedding.is_some() { EmbeddingState::Ready } else { EmbeddingState::Pending },
             expires_at: None,
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         })
     }
@@ -278,6 +288,7 @@ impl Engine {
             confidence,
             embedding: if pending { EmbeddingState::Pending } else { EmbeddingState::Ready },
             expires_at: None,
+            redacted: statement.redacted.clone(),
             degraded: Vec::new(),
         })
     }
@@ -313,6 +324,7 @@ async fn finish(
         "tier": answer.tier,
         "supersedes": ids(&answer.supersedes),
         "conflicts_with": ids(&answer.conflicts_with),
+        "redacted": answer.redacted,
     });
     audit::append(tx.conn(), &[call.audit("ok", Some(answer.id), detail)]).await
 }

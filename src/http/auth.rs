@@ -1,56 +1,57 @@
-//! Bearer token -> caller, the limit on its requests, and the metadata by which OAuth clients find their way.
+//! Bearer token -> caller, and the metadata by which OAuth clients find their way.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use serde_json::{Value, json};
 use url::Url;
 
 use super::access::{RequestId, Subject};
-use super::reply::{rate_limited, refusal};
-use crate::auth::Auth;
+use super::limits::Limits;
+use super::reply::refusal;
+use crate::auth::{Auth, Refusal};
 use crate::clock::Clock;
-use crate::error::Error;
 use crate::model::Action;
 
 pub(super) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
-/// From this many subjects on, the limiter drops those that are at rest.
-const SUBJECTS_KEPT: usize = 10_000;
+/// When to ask again while the issuer's keys are not to be had, in seconds.
+const KEYS_RETRY_SECONDS: u64 = 30;
 
 /// What the authentication layer needs.
 pub(super) struct Gate {
     pub(super) auth: Arc<Auth>,
     pub(super) clock: Clock,
     pub(super) challenge: Challenge,
-    pub(super) limiter: Option<DefaultKeyedRateLimiter<String>>,
+    pub(super) limits: Limits,
 }
 
 /// Where OAuth clients learn how to get a token.
 #[derive(Clone, Debug)]
 pub(super) struct Challenge {
     base: String,
+    issuer: Option<String>,
 }
 
 impl Challenge {
-    pub(super) fn new(public_url: &Url) -> Self {
-        Self { base: public_url.as_str().trim_end_matches('/').to_owned() }
+    pub(super) fn new(public_url: &Url, issuer: Option<&str>) -> Self {
+        Self { base: public_url.as_str().trim_end_matches('/').to_owned(), issuer: issuer.map(str::to_owned) }
     }
 
     /// The protected resource's metadata (RFC 9728).
     pub(super) fn metadata(&self) -> Value {
-        json!({
+        let mut metadata = json!({
             "resource": format!("{}/mcp", self.base),
             "resource_name": "memser",
             "bearer_methods_supported": ["header"],
             "scopes_supported": [scope_name(Action::Read), scope_name(Action::Write)],
-        })
+        });
+        if let Some(issuer) = &self.issuer {
+            metadata["authorization_servers"] = json!([issuer]);
+        }
+        metadata
     }
 
     fn header(&self, scope: Action, error: Option<&str>) -> Option<HeaderValue> {
@@ -89,11 +90,6 @@ fn scope_name(action: Action) -> String {
     format!("memory:{action}")
 }
 
-/// A limiter of requests a second, for each subject.
-pub(super) fn limiter(per_second: NonZeroU32) -> DefaultKeyedRateLimiter<String> {
-    RateLimiter::keyed(Quota::per_second(per_second))
-}
-
 /// Lets identified callers through, whatever the method; the caller travels in the request's extensions.
 pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let token = match bearer(request.headers()) {
@@ -102,31 +98,25 @@ pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request
         Bearer::Ambiguous => return gate.challenge.unauthorised(true),
     };
     let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
-    let Some(caller) = gate.auth.identify(token, request_id, gate.clock.now()) else {
-        return gate.challenge.unauthorised(true);
+    let caller = match gate.auth.identify(token, request_id, gate.clock.now()).await {
+        Ok(caller) => caller,
+        Err(Refusal::Invalid) => return gate.challenge.unauthorised(true),
+        Err(Refusal::Unavailable) => return keys_unavailable(),
     };
-    let subject = Subject(caller.subject.clone());
-    let mut response = if let Some(wait) = gate.over_limit(&caller.subject) {
-        let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1);
-        rate_limited(&Error::RateLimited { retry_after: Duration::from_secs(seconds) }, seconds)
-    } else {
-        request.extensions_mut().insert(caller);
-        next.run(request).await
-    };
-    response.extensions_mut().insert(subject);
+    let subject = caller.subject.clone();
+    request.extensions_mut().insert(caller);
+    let mut response = gate.limits.run(&subject, next.run(request)).await;
+    response.extensions_mut().insert(Subject(subject));
     response
 }
 
-impl Gate {
-    /// How long the subject has to wait, if it asked too often.
-    fn over_limit(&self, subject: &str) -> Option<Duration> {
-        let limiter = self.limiter.as_ref()?;
-        if limiter.len() > SUBJECTS_KEPT {
-            limiter.retain_recent();
-        }
-        let refused = limiter.check_key(&subject.to_owned()).err()?;
-        Some(refused.wait_time_from(DefaultClock::default().now()))
-    }
+/// 503 for a JWT that nobody can check now: 401 would make the client throw away a good token.
+fn keys_unavailable() -> Response {
+    let hint = format!("Try again in {KEYS_RETRY_SECONDS} s.");
+    let message = "the token issuer's keys are unavailable";
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message, &hint);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(KEYS_RETRY_SECONDS));
+    response
 }
 
 enum Bearer<'a> {

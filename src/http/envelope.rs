@@ -1,7 +1,6 @@
 //! What stands between HTTP and rmcp: the message is read and judged here, so that every client gets an answer of the
 //! protocol where rmcp would say 406 or 415 in plain text.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
-use http_body_util::LengthLimitError;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::auth::Challenge;
@@ -25,6 +24,10 @@ const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
 /// The longest refusal in plain text that is passed on.
 const REFUSAL_MAX_BYTES: usize = 1_024;
+/// How much of a body beyond the limit is still read.
+const DROPPED_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// For how long.
+const DROP_WAIT: Duration = Duration::from_secs(2);
 /// A body has to arrive within this time.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -119,6 +122,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         || essence.ends_with("+json")
 }
 
+/// Reads the body. One that is too large is read on for a while and dropped: most clients see no answer while they
+/// still send.
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
     let too_large = || {
         let message = format!("the body is larger than {limit} bytes");
@@ -126,14 +131,13 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Bo
     };
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > limit)) {
+    let most = limit + DROPPED_MAX_BYTES;
+    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > most)) {
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_WAIT, to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if error.source().is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) => {
-            Err(too_large())
-        }
+    match tokio::time::timeout(BODY_WAIT, collect(body, limit, most)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => Err(too_large()),
         Ok(Err(_)) => {
             let message = "the body broke off";
             Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, None, PARSE_ERROR, message)))
@@ -143,6 +147,29 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Bo
             Err(Box::new(rpc_error(StatusCode::REQUEST_TIMEOUT, None, INVALID_REQUEST, message)))
         }
     }
+}
+
+/// The body's bytes; none where they are more than `limit`. `most` are read of such a body, for a moment.
+async fn collect(mut body: Body, limit: usize, most: usize) -> Result<Option<Bytes>, axum::Error> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        bytes.extend_from_slice(&frame?.into_data().unwrap_or_default());
+        if bytes.len() > limit {
+            let mut seen = bytes.len();
+            drop(bytes);
+            let rest = async {
+                while let Some(Ok(frame)) = body.frame().await
+                    && seen <= most
+                {
+                    seen += frame.into_data().map_or(0, |data| data.len());
+                }
+            };
+            // Whether all of it came does not matter any more.
+            let _ = tokio::time::timeout(DROP_WAIT, rest).await;
+            return Ok(None);
+        }
+    }
+    Ok(Some(bytes.freeze()))
 }
 
 /// Takes one well-formed JSON-RPC message.

@@ -92,7 +92,9 @@ fn with_port(origin: &str) -> String {
 /// Refuses requests to other hosts and from other origins, before anything else is looked at.
 pub(super) async fn check(State(allowed): State<Arc<Allowed>>, request: Request, next: Next) -> Response {
     let host = authority(request.headers()).or_else(|| request.uri().authority().cloned());
-    if !host.is_some_and(|host| allowed.host(&host)) {
+    // A user has no place in it, and whoever reads the header otherwise would take it for the host.
+    let plain = |host: &Authority| !host.as_str().contains('@');
+    if !host.is_some_and(|host| plain(&host) && allowed.host(&host)) {
         let hint = "The operator names the hosts in MEMSER_PUBLIC_URL and MEMSER_ALLOWED_HOSTS.";
         return refusal(StatusCode::FORBIDDEN, "host_not_allowed", "this Host is not allowed", hint);
     }

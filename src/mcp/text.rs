@@ -40,6 +40,9 @@ pub(super) fn store(answer: &StoreAnswer) -> String {
     if let Some(expiry) = answer.expires_at {
         let _ = write!(text, " Expires {}.", expiry.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
+    if !answer.redacted.is_empty() {
+        let _ = write!(text, " Left out, as it looks like a credential: {}.", answer.redacted.join(", "));
+    }
     degraded(&mut text, &answer.degraded);
     text
 }
@@ -107,6 +110,9 @@ fn memory(text: &mut String, number: usize, memory: &MemoryView, score: Option<f
         None if memory.status != "active" => text.push_str(" · superseded"),
         None => {}
     }
+    if let Some(end) = memory.valid_to {
+        let _ = write!(text, " · held until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true));
+    }
     if !memory.conflicts_with.is_empty() {
         let _ = write!(text, " · conflicts with {}", ids(&memory.conflicts_with));
     }
@@ -140,6 +146,14 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
     if !answer.retracted.is_empty() {
         let _ = write!(text, " Retracted facts made from them: {}.", ids(&answer.retracted));
     }
+    if answer.erased > 0 {
+        let verb = if answer.dry_run { "Would erase" } else { "Erased" };
+        let _ = write!(text, " {verb} the copies of {} forgotten earlier.", answer.erased);
+    }
+    if !answer.complete {
+        text.push_str(" Not all of the selection yet: the same call again goes on.");
+    }
+    degraded(&mut text, &answer.degraded);
     text
 }
 
@@ -212,6 +226,8 @@ mod tests {
             support: 1,
             status: "active".to_owned(),
             superseded_by: None,
+            valid_to: None,
+            superseded_reason: None,
             conflicts_with: vec![],
             origin: vec![],
         };

@@ -145,13 +145,13 @@ impl Embedder {
                 cluster_similarity: 0.75,
             },
             Provider::Local(_) => Defaults {
-                thresholds: Thresholds { duplicate: 0.92, conflict: 0.7 },
+                thresholds: Thresholds { duplicate: 0.88, conflict: 0.7 },
                 weight_vector: 0.4,
                 weight_lexical: 0.6,
                 cluster_similarity: 0.75,
             },
             Provider::Hash { .. } => Defaults {
-                thresholds: Thresholds { duplicate: 0.97, conflict: 0.6 },
+                thresholds: Thresholds { duplicate: 0.97, conflict: 0.4 },
                 weight_vector: 0.2,
                 weight_lexical: 0.8,
                 cluster_similarity: 0.6,

@@ -1,7 +1,6 @@
 //! The terms a text is indexed and found by.
 
 use std::{
-    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
@@ -81,7 +80,7 @@ pub fn query_words(text: &str) -> Vec<Vec<String>> {
 pub(crate) fn term_sequence(text: &str) -> Vec<String> {
     let text = clean(text);
     let segments = segments(&text);
-    let forms = kept(&segments, |word| is_english_stop_word(word));
+    let forms = kept(&segments, is_english_stop_word);
     forms
         .into_iter()
         .filter(|form| !matches!(form, Form::Sign(_)))

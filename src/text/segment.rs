@@ -97,14 +97,13 @@ fn dense<'a>(chunk: &'a str, out: &mut Vec<Segment<'a>>) {
 
 fn bigrams<'a>(run: &'a str, out: &mut Vec<Segment<'a>>) {
     let bounds: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
-    match bounds.as_slice() {
-        [start, end] => out.push(Segment::Gram(&run[*start..*end])),
-        _ => {
-            out.extend(bounds.windows(3).map(|window| Segment::Gram(&run[window[0]..window[2]])));
-            let signs = bounds.windows(2).map(|window| &run[window[0]..window[1]]);
-            out.extend(signs.filter(|sign| sign.starts_with(is_sign)).map(Segment::Sign));
-        }
+    if let [start, end] = bounds.as_slice() {
+        out.push(Segment::Gram(&run[*start..*end]));
+        return;
     }
+    out.extend(bounds.windows(3).map(|window| Segment::Gram(&run[window[0]..window[2]])));
+    let signs = bounds.windows(2).map(|window| &run[window[0]..window[1]]);
+    out.extend(signs.filter(|sign| sign.starts_with(is_sign)).map(Segment::Sign));
 }
 
 /// Han and Hangul, of which one character can be a word.

@@ -32,7 +32,7 @@ function call(name, args) {
 // `--strict` fails on a schema that some client is known not to understand.
 const listed = run('tools/list', '--strict');
 assert.equal(listed.status, 0, listed.stderr);
-assert.equal(JSON.parse(listed.stdout).result.tools.length, 5);
+assert.equal(JSON.parse(listed.stdout).result.tools.length, 6);
 
 const scope = `example:inspector-${era}-${process.pid}`;
 const content = 'Ada moved the release review to Thursdays.';
@@ -42,6 +42,9 @@ const recalled = call('recall_memory', { scope, query: 'When is the release revi
 assert.equal(recalled.memories[0].id, stored.id);
 assert.equal(call('list_memories', { scope, tags: ['schedule'] }).memories[0].id, stored.id);
 call('consolidate_memories', { scope, dry_run: true });
+call('store_memory', { scope, content: 'The review is on Fridays.', replaces: stored.id });
+const restored = call('resolve_conflict', { scope, memory_id: stored.id, action: 'restore' });
+assert.deepEqual(restored.restored, [stored.id]);
 assert.deepEqual(call('forget_memory', { scope, memory_id: stored.id }).ids, [stored.id]);
 
 const refused = callTool('recall_memory', { scope, query: 'review', k: 0 });

@@ -1,4 +1,4 @@
-"""memser from Python, with the package `mcp`: lists the tools, uses all five and looks at an error.
+"""memser from Python, with the package `mcp`: lists the tools, uses each and looks at an error.
 
     MEMSER_URL=http://127.0.0.1:8080 MEMSER_TOKEN=… python python_client.py MODE
 
@@ -31,7 +31,8 @@ async def use(client: Client, scope: str) -> None:
         return result.structured_content
 
     tools = (await client.list_tools()).tools
-    assert len(tools) == 5, tools
+    # The sixth is shown to tokens with review rights, as this one has.
+    assert len(tools) == 6, tools
 
     # The first store makes the scope.
     stored = await call("store_memory", content="Ada moved the release review to Thursdays.", tags=["schedule"])
@@ -44,6 +45,11 @@ async def use(client: Client, scope: str) -> None:
     assert listed["memories"][0]["id"] == stored["id"], listed
 
     await call("consolidate_memories", dry_run=True)
+
+    corrected = await call("store_memory", content="The review is on Fridays.", replaces=stored["id"])
+    assert corrected["supersedes"][0]["id"] == stored["id"], corrected
+    restored = await call("resolve_conflict", memory_id=stored["id"], action="restore")
+    assert restored["restored"] == [stored["id"]], restored
 
     forgotten = await call("forget_memory", memory_id=stored["id"])
     assert forgotten["ids"] == [stored["id"]], forgotten

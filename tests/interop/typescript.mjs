@@ -1,4 +1,4 @@
-// memser from TypeScript or JavaScript: lists the tools, uses all five and looks at an error.
+// memser from TypeScript or JavaScript: lists the tools, uses each and looks at an error.
 //
 //   MEMSER_URL=http://127.0.0.1:8080 MEMSER_TOKEN=… node typescript.mjs MODE
 //
@@ -34,7 +34,8 @@ async function call(name, args) {
 }
 
 const { tools } = await client.listTools();
-assert.equal(tools.length, 5);
+// The sixth is shown to tokens with review rights, as this one has.
+assert.equal(tools.length, 6);
 
 // A scope is made by the first store; this one is a new one in each run.
 const scope = `example:typescript-${mode}-${process.pid}`;
@@ -53,6 +54,11 @@ const listed = await call('list_memories', { scope, tags: ['schedule'] });
 assert.equal(listed.memories[0].id, stored.id);
 
 await call('consolidate_memories', { scope, dry_run: true });
+
+const correction = { scope, content: 'The review is on Fridays.', replaces: stored.id };
+assert.equal((await call('store_memory', correction)).supersedes[0].id, stored.id);
+const restored = await call('resolve_conflict', { scope, memory_id: stored.id, action: 'restore' });
+assert.deepEqual(restored.restored, [stored.id]);
 
 const forgotten = await call('forget_memory', { scope, memory_id: stored.id });
 assert.deepEqual(forgotten.ids, [stored.id]);

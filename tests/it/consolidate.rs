@@ -52,6 +52,7 @@ async fn state(app: &TestApp, scope: &str) -> Vec<String> {
 async fn start() -> TestApp {
     TestApp::builder()
         .set("DUPLICATE_THRESHOLD", "1")
+        .set("CONFLICT_THRESHOLD", "1")
         .set("CONSOLIDATION_SIMILARITY", "0.7")
         .set("CONSOLIDATION_MIN_EPISODIC", "2")
         .start()
@@ -158,6 +159,7 @@ async fn replicas_that_ring_at_once_make_each_fact_once() {
     let beside = || {
         TestApp::builder()
             .set("DUPLICATE_THRESHOLD", "1")
+            .set("CONFLICT_THRESHOLD", "1")
             .set("CONSOLIDATION_SIMILARITY", "0.7")
             .set("CONSOLIDATION_MIN_EPISODIC", "2")
             .beside(&app)

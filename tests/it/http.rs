@@ -11,12 +11,13 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use memser::auth::Auth;
+use memser::auth::{Auth, TokenLimits};
 use memser::clock::Clock;
 use memser::http::{Ends, HttpSettings, router};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -51,7 +52,8 @@ async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Se
         allowed_origins: vec!["https://app.example".to_owned()],
         max_body_bytes: 10_000,
         call_timeout: Duration::from_secs(30),
-        rate_limit: None,
+        issuer: None,
+        token_limits: TokenLimits::default(),
         silent_after: Duration::from_secs(3),
         comment_every: Duration::from_millis(400),
     };
@@ -198,6 +200,8 @@ async fn other_hosts_and_origins_are_refused_and_preflights_are_answered() {
         ("localhost:1", 200),
         ("[::1]:8080", 200),
         ("evil.example", 403),
+        ("evil.example@mem.example.com", 403),
+        ("mem.example.com.evil.example", 403),
     ] {
         let mut request = post(ping);
         request.headers_mut().insert("host", host.parse().unwrap());
@@ -365,7 +369,7 @@ async fn a_fault_shows_none_of_its_cause() {
 
 #[tokio::test]
 async fn the_limit_counts_for_each_subject() {
-    let service = service(|settings| settings.rate_limit = NonZeroU32::new(1)).await;
+    let service = service(|settings| settings.token_limits.per_second = NonZeroU32::new(1)).await;
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(send(&service, post(ping)).await.0, 200);
     let (status, headers, body) = send(&service, post(ping)).await;
@@ -422,4 +426,25 @@ async fn the_current_protocol_needs_no_handshake() {
     assert_eq!(body["result"]["protocolVersion"], "2025-06-18");
     let instructions = body["result"]["instructions"].as_str().unwrap();
     assert!(instructions.contains("user:1=write") && instructions.len() <= 2_048, "{instructions}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_answered_also_to_a_client_that_reads_only_when_it_has_sent() {
+    let service = service(|_| {}).await;
+    for length in [10_001, 3_000_000] {
+        let mut stream = TcpStream::connect(service.address).await.unwrap();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: mem.example.com\r\nAuthorization: {WRITER}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; length]).await.unwrap();
+        // On the same connection the next request is answered as well.
+        let next = format!(
+            "GET /mcp HTTP/1.1\r\nHost: mem.example.com\r\nAuthorization: {WRITER}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(next.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("HTTP/1.1 405"), "{answer}");
+    }
 }

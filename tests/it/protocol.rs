@@ -65,7 +65,7 @@ async fn the_tools_are_these() {
       source?: string
       tags?: array
       ttl_seconds?: integer
-      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, supersedes, support, tier
+      -> confidence, conflicts_with, degraded, duplicate_of, embedding, error, expires_at, id, outcome, redacted, superseded_by, supersedes, support, tier
     recall_memory (Recall memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       as_of?: string
@@ -91,7 +91,7 @@ async fn the_tools_are_these() {
       scope?: string
       tags?: array
       tier?: working|episodic|semantic
-      -> dry_run, error, forgotten, ids, retracted
+      -> complete, degraded, dry_run, erased, error, forgotten, ids, retracted
     list_memories (List memories) read_only=true destructive=false idempotent=true open_world=false
       actor?: string
       cursor?: string
@@ -110,6 +110,14 @@ async fn the_tools_are_these() {
       dry_run?: boolean
       scope?: string
       -> clusters, created, degraded, error, skipped, superseded
+    resolve_conflict (Resolve a conflict) read_only=false destructive=false idempotent=false open_world=false
+      action: keep_new|keep_old|keep_both|merge|restore
+      actor?: string
+      content?: string
+      memory_id: string
+      other_id?: string
+      scope?: string
+      -> action, conflicts, degraded, error, merged_into, redacted, resolved, restored, superseded
     "#);
     app.stop().await;
 }
@@ -162,7 +170,7 @@ async fn rmcps_own_client_uses_every_tool() {
     let config = StreamableHttpClientTransportConfig::with_uri(app.url("/mcp")).auth_header(ADMIN);
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = ClientConfig::default().serve(transport).await.unwrap();
-    assert_eq!(client.list_all_tools().await.unwrap().len(), 5);
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 6);
     for (tool, arguments) in [
         ("store_memory", json!({ "scope": "s", "content": "Ravi prefers tea." })),
         ("recall_memory", json!({ "scope": "s", "query": "What does Ravi drink?" })),

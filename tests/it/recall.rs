@@ -172,7 +172,7 @@ async fn a_memory_is_lifted_by_what_was_said_beside_it() {
 
 #[tokio::test]
 async fn many_copies_of_the_question_do_not_push_out_its_answer() {
-    let app = TestApp::builder().set("DUPLICATE_THRESHOLD", "1").start().await;
+    let app = TestApp::builder().set("DUPLICATE_THRESHOLD", "1").set("CONFLICT_THRESHOLD", "1").start().await;
     let client = app.admin();
     let question = "Which train does Anna take to Lisbon";
     for copy in 0..20 {

@@ -83,7 +83,7 @@ async fn flag_and_keep_both_keep_both() {
             .await
     };
     let kept = store("The staging server listens on port 8082", "keep_both").await;
-    assert_eq!((&kept["outcome"], &kept["conflicts_with"]), (&json!("stored"), &json!([])));
+    assert_eq!((&kept["outcome"], &kept["conflicts_with"][0]["id"]), (&json!("stored"), &json!(old)));
     assert_eq!(listed(&client, "conflicted").await, Vec::<String>::new());
     let flagged = store(PORT_8081, "flag").await;
     assert_eq!(flagged["outcome"], "flagged");
@@ -95,6 +95,42 @@ async fn flag_and_keep_both_keep_both() {
     let hits = found["memories"].as_array().unwrap();
     let hit = hits.iter().find(|hit| hit["id"] == flagged["id"]).unwrap();
     assert!(hit["conflicts_with"].as_array().unwrap().contains(&json!(old)), "{hit}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_replaces_a_text_leaves_nothing_of_it_in_recall() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let old = client.store("user:1", "The recipe needs flour, butter and a cup of walnuts").await;
+    let new = "The recipe needs flour and butter";
+    client.ok("store_memory", json!({ "scope": "user:1", "content": new, "replaces": old })).await;
+    assert_eq!(client.recall("user:1", "Does the recipe need walnuts?").await, [new]);
+    assert_eq!(client.recall("user:1", "Which flour does the recipe need?").await, [new]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_contradiction_is_seen_and_an_addition_is_none() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let cases = [
+        ("I love Chinese food", "I hate Chinese food", "superseded"),
+        ("My name is liguoyu", "My name is liguosong", "superseded"),
+        ("The service uses Redis", "The service does not use Redis", "superseded"),
+        ("The meeting is on 3 May", "The meeting is on 4 May", "superseded"),
+        ("I like tea", "I like tea but prefer coffee", "stored"),
+        ("I like tea", "I like tea, although it keeps me awake", "stored"),
+        ("Anna lives in Rome", "Anne lives in Rome", "stored"),
+        ("Order 17 was paid", "Order 18 was paid", "stored"),
+    ];
+    for (at, (first, second, outcome)) in cases.into_iter().enumerate() {
+        let scope = format!("user:{at}");
+        client.store(&scope, first).await;
+        let answer = client.ok("store_memory", json!({ "scope": scope, "content": second })).await;
+        assert_eq!(answer["outcome"], outcome, "{first} / {second}");
+        assert!(client.recall(&scope, second).await.contains(&second.to_owned()), "{second}");
+    }
     app.stop().await;
 }
 
@@ -190,7 +226,7 @@ async fn stores_at_once_over_two_replicas_lose_and_double_nothing() {
     let second = TestApp::builder().beside(&app).start().await;
     let clients = [app.admin(), second.admin()];
     let together = async |content: &(dyn Fn(usize) -> String + Sync)| {
-        let calls = (0..20).map(|at| {
+        let calls = (0..50).map(|at| {
             let (client, content) = (clients[at % 2].clone(), content(at));
             tokio::spawn(async move { client.store("user:1", &content).await })
         });
@@ -202,14 +238,122 @@ async fn stores_at_once_over_two_replicas_lose_and_double_nothing() {
     };
     assert_eq!(together(&|_| "All say the same".to_owned()).await, 1);
     let list = clients[1].ok("list_memories", json!({ "scope": "user:1" })).await;
-    assert_eq!(list["memories"][0]["support"], 20);
+    assert_eq!(list["memories"][0]["support"], 50);
     let words = ["apple", "river", "stone", "cloud", "tiger", "piano", "lemon", "boat", "chess", "opera"];
-    assert_eq!(together(&|at| format!("{} {}", words[at % 10], ["ceiling", "garden"][at / 10])).await, 20);
-    assert_eq!(listed(&clients[0], "active").await.len(), 21);
+    let places = ["ceiling", "garden", "harbour", "meadow", "tunnel"];
+    assert_eq!(together(&|at| format!("{} {}", words[at % 10], places[at / 10])).await, 50);
+    assert_eq!(listed(&clients[0], "active").await.len(), 51);
     let mut connection = app.database.connect().await;
     let counted: i64 =
         sqlx::query_scalar("select memories from scopes").fetch_one(&mut connection).await.unwrap();
-    assert_eq!(counted, 21);
+    assert_eq!(counted, 51);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn contradictions_at_once_over_two_replicas_make_one_chain() {
+    let app = TestApp::start().await;
+    let second = TestApp::builder().beside(&app).start().await;
+    let clients = [app.admin(), second.admin()];
+    let calls = (0..20).map(|at| {
+        let client = clients[at % 2].clone();
+        let content = format!("The staging server listens on port {}", 8080 + at);
+        tokio::spawn(async move { client.store("user:1", &content).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+    assert_eq!(listed(&clients[0], "active").await.len(), 1);
+    let mut connection = app.database.connect().await;
+    // Each was superseded by exactly one other, so that 19 links lead through all 20 to the one that is active.
+    let links: i64 = sqlx::query_scalar(
+        "with recursive chain as (
+             select id, superseded_by from memories where valid_to is null
+             union all select m.id, m.superseded_by from chain c join memories m on m.superseded_by = c.id)
+         select count(distinct id) from chain",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(links, 20);
+    let forks: i64 = sqlx::query_scalar(
+        "select count(*) from (select from memories where superseded_by is not null
+                                group by superseded_by having count(*) > 1) as fork",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(forks, 0);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_outlives_a_restart() {
+    let app = TestApp::start().await;
+    let arguments = json!({ "scope": "user:1", "content": "Only once", "idempotency_key": "k1" });
+    let first = app.admin().ok("store_memory", arguments.clone()).await;
+    let database = app.database.clone();
+    app.stop().await;
+    let app = TestApp::builder().on(database).start().await;
+    assert_eq!(app.admin().ok("store_memory", arguments.clone()).await, first);
+    let mut other = arguments.clone();
+    other["tags"] = json!(["other"]);
+    assert_eq!(app.admin().refused("store_memory", other).await["code"], "idempotency_mismatch");
+    // A day later the key is free again.
+    app.clock.advance(std::time::Duration::from_hours(25));
+    assert_eq!(app.admin().ok("store_memory", arguments).await["outcome"], "duplicate");
+    app.stop().await;
+}
+
+/// Every kind of call at once over two replicas: whatever they wait for, no caller sees a deadlock.
+#[tokio::test]
+async fn all_kinds_of_calls_at_once_end_well() {
+    let app = TestApp::builder().set("CONSOLIDATION_MIN_EPISODIC", "2").start().await;
+    let second = TestApp::builder().set("CONSOLIDATION_MIN_EPISODIC", "2").beside(&app).start().await;
+    let clients = [app.admin(), second.admin()];
+    for number in 0..20 {
+        clients[0].store("user:1", &format!("Host {number} runs the wiki and its backup")).await;
+    }
+    let worker = |worker: usize| {
+        let client = clients[worker % 2].clone();
+        async move {
+            for round in 0..10 {
+                let number = (worker * 7 + round * 3) % 20;
+                let content = format!("Host {number} runs the wiki and its backup");
+                let id = client.store("user:1", &content).await;
+                client.recall("user:1", "Which host runs the wiki?").await;
+                let outcome = match (worker + round) % 3 {
+                    0 => client.call("forget_memory", json!({ "scope": "user:1", "memory_id": id })).await,
+                    1 => client.call("consolidate_memories", json!({ "scope": "user:1" })).await,
+                    _ => {
+                        client
+                            .call(
+                                "resolve_conflict",
+                                json!({ "scope": "user:1", "memory_id": id, "action": "restore" }),
+                            )
+                            .await
+                    }
+                };
+                // Another worker may have been faster.
+                let code = outcome.structure["error"]["code"].as_str().unwrap_or("ok");
+                assert!(matches!(code, "ok" | "not_found" | "conflict"), "{}", outcome.structure);
+            }
+        }
+    };
+    let sweeps = async {
+        for _ in 0..5 {
+            for sweep in Sweep::ALL {
+                for jobs in [&app.jobs, &second.jobs] {
+                    assert_ne!(jobs.run(sweep).await, Ran::Failed, "{sweep:?}");
+                }
+            }
+            app.engine.flush().await;
+            second.engine.flush().await;
+        }
+    };
+    let ((), _) = tokio::join!(sweeps, futures::future::join_all((0..4).map(worker)));
     second.stop().await;
     app.stop().await;
 }

@@ -4,6 +4,7 @@ pub mod bulk;
 pub mod client;
 pub mod database;
 pub mod embedder;
+pub mod issuer;
 pub mod process;
 
 use std::collections::BTreeMap;

@@ -80,9 +80,9 @@ async fn a_session_id_of_another_time_or_replica_changes_nothing() {
     let headers = [stale[0], ("mcp-protocol-version", MODERN), ("mcp-method", "tools/list")];
     for app in [&first, &second] {
         let (status, answer) = send(app, &stale, &listing).await;
-        assert_eq!((status, answer["result"]["tools"].as_array().map(Vec::len)), (200, Some(5)));
+        assert_eq!((status, answer["result"]["tools"].as_array().map(Vec::len)), (200, Some(6)));
         let (status, answer) = send(app, &headers, &current).await;
-        assert_eq!((status, answer["result"]["tools"].as_array().map(Vec::len)), (200, Some(5)));
+        assert_eq!((status, answer["result"]["tools"].as_array().map(Vec::len)), (200, Some(6)));
         let (status, _) =
             send(app, &stale, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         assert_eq!(status, 202);

@@ -21,6 +21,12 @@ pub(super) struct Facts {
     words: BTreeSet<String>,
     /// Words that carry content and are no number, date or negation; single characters of unspaced scripts.
     content: BTreeSet<String>,
+    /// Stems of the words of [`content`](Self::content), in reading order.
+    pub(super) sequence: Vec<String>,
+    /// Every word but those of grammar alone, as a stem.
+    pub(super) wording: BTreeSet<String>,
+    /// Whether somebody or something is named as the doer: `is sliced by a cook`.
+    pub(super) is_passive: bool,
     /// In reading order.
     pub(super) numbers: Vec<Number>,
     /// Canonical months, weekdays and times of day.
@@ -41,16 +47,14 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Reads a text that is [plain].
     pub(super) fn of(text: &str) -> Self {
-        // A line break is white space: it must not part a number from its unit.
-        let clean = text::clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut facts =
-            Self { normalised: text::normalise(&clean), quotes: quotes(&clean), ..Self::default() };
-        let has_names = is_mixed_case(&clean);
-        for sentence in text::sentences(&clean) {
+        let mut facts = Self { normalised: text::normalise(text), quotes: quotes(text), ..Self::default() };
+        let has_names = is_mixed_case(text);
+        for sentence in text::sentences(text) {
             facts.read_sentence(sentence, has_names);
         }
-        facts.negations += negation_signs(&clean);
+        facts.negations += negation_signs(text);
         facts
     }
 
@@ -74,12 +78,18 @@ impl Facts {
             pending_negation: 0,
             last_number: None,
             after_label: false,
+            after_be: false,
         };
         let tokens: Vec<&str> = sentence.split_whitespace().flat_map(tokens).collect();
         for (at, token) in tokens.iter().enumerate() {
             reader.read(token, tokens.get(at + 1).copied().unwrap_or_default());
         }
     }
+}
+
+/// The text in its cleaned form with single spaces: a line break must not part a number from its unit.
+pub(super) fn plain(text: &str) -> String {
+    text::clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Reads one sentence token by token.
@@ -94,6 +104,8 @@ struct Reader<'a> {
     last_number: Option<usize>,
     /// Whether the last word says that a number behind it is a label.
     after_label: bool,
+    /// Whether a form of "to be" was read.
+    after_be: bool,
 }
 
 impl Reader<'_> {
@@ -114,10 +126,15 @@ impl Reader<'_> {
             return;
         } else if is_identifier(&chunk) {
             self.facts.words.extend(words_of(&chunk));
+            self.facts.wording.insert(chunk.clone());
             self.facts.identifiers.insert(chunk);
         } else {
             for word in token.split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '%' || c == '°')) {
                 self.read_word(word.trim_matches('\''), token, next);
+            }
+            if token.ends_with(':') {
+                // What follows a label opens a sentence.
+                (self.position, self.last_number) = (0, None);
             }
             return;
         }
@@ -133,7 +150,13 @@ impl Reader<'_> {
         self.after_label = words::LABELLED.contains(&word);
         let (at, follows_number) = (self.position, self.last_number == Some(self.position));
         self.position += 1;
-        self.facts.words.extend([word.to_owned(), text::stem(word).into_owned()]);
+        let stem = text::stem(word).into_owned();
+        self.facts.is_passive |= word == "by" && self.after_be;
+        self.after_be |= words::BE.contains(&word);
+        if !words::GRAMMAR.contains(&word) {
+            self.facts.wording.insert(stem.clone());
+        }
+        self.facts.words.extend([word.to_owned(), stem]);
         if follows_number && self.read_unit(word) {
             return;
         }
@@ -165,6 +188,7 @@ impl Reader<'_> {
             self.pending_negation -= 1;
             self.facts.negated.insert(word.to_owned());
         }
+        self.facts.sequence.push(text::stem(word).into_owned());
         self.facts.content.insert(word.to_owned());
     }
 
@@ -206,6 +230,8 @@ impl Reader<'_> {
             if c != ' ' {
                 self.facts.words.insert(c.to_string());
                 self.facts.content.insert(c.to_string());
+                self.facts.wording.insert(c.to_string());
+                self.facts.sequence.push(c.to_string());
             }
         }
     }

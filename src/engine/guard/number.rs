@@ -26,6 +26,14 @@ impl Number {
         self.unit == Some(LABEL)
     }
 
+    /// Whether one may stand in place of the other: both are times of day, or neither is and their units, where both
+    /// have one, measure the same.
+    pub(super) fn is_comparable(&self, other: &Self) -> bool {
+        let is_time = |number: &Self| number.value.contains(':');
+        let dimensions = (self.unit.map(words::dimension), other.unit.map(words::dimension));
+        is_time(self) == is_time(other) && !matches!(dimensions, (Some(a), Some(b)) if a != b)
+    }
+
     /// Adds the unit that follows; `3 pm` becomes the time `15:00`.
     pub(super) fn with_unit(self, unit: &'static str) -> Self {
         match time_of_day(&self.value, unit) {
@@ -83,6 +91,18 @@ pub(super) fn iso_date(chunk: &str) -> Option<(Number, &'static str, Number)> {
     }
     let month = MONTHS.get(month.parse::<usize>().ok()?.checked_sub(1)?)?;
     Some((Number::plain(ungrouped(day)), month, Number::plain(year)))
+}
+
+/// What is left of an identifier such as `doc_17`, `T-1042` or `node7` without its number. A version (`v2`, `1.2`) is a
+/// value and not the name of a thing.
+pub(super) fn numbered(identifier: &str) -> Option<&str> {
+    let stem = identifier.trim_end_matches(|c: char| c.is_ascii_digit());
+    let name = stem.trim_end_matches(['_', '-', '#', ':']);
+    let is_name = stem.len() < identifier.len()
+        && !name.is_empty()
+        && !matches!(name, "v" | "version" | "r" | "rev")
+        && name.chars().all(|c| c.is_alphabetic() || matches!(c, '_' | '-'));
+    is_name.then_some(stem)
 }
 
 /// Drops the commas of `1,000,000` and the zero of `05`, nothing else: `1,5` is no thousand, `007` is a name.

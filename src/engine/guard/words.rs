@@ -24,12 +24,35 @@ pub(super) fn date(word: &str) -> Option<&'static str> {
     BY_SPELLING[1].get(word).copied()
 }
 
+/// What kind of date a canonical one is: only dates of one kind stand in place of each other, because "tomorrow" may well
+/// be Thursday.
+pub(super) fn date_kind(date: &str) -> usize {
+    let place = DATES.iter().position(|(name, _)| *name == date).unwrap_or(DATES.len());
+    [FIRST_WEEKDAY, FIRST_DAY, FIRST_TIME].iter().filter(|first| place >= **first).count()
+}
+
+/// What a unit measures: only measures of one kind stand in place of each other.
+pub(super) fn dimension(unit: &'static str) -> &'static str {
+    match unit {
+        "km" | "m" | "cm" | "mm" | "mi" | "ft" | "in" => "length",
+        "kg" | "g" | "mg" | "lb" | "oz" => "weight",
+        "l" | "ml" => "volume",
+        "ns" | "us" | "ms" | "s" | "min" | "h" | "day" | "week" | "month" | "year" => "duration",
+        "kb" | "mb" | "gb" | "tb" => "data",
+        "$" | "€" | "£" => "money",
+        "°" | "°c" | "°f" => "temperature",
+        "k" | "million" | "billion" => "count",
+        unit => unit,
+    }
+}
+
 /// The value of a number word.
 pub(super) fn number(word: &str) -> Option<u32> {
     NUMBER_WORDS.get(word).copied()
 }
 
-/// Words that negate, in English, German, Dutch, French, Spanish, Italian, Portuguese and Russian. A word that
+/// Words that negate, in English, German, Dutch, French, Spanish, Italian, Portuguese, Russian, Arabic and a few of other
+/// languages. A word that
 /// means something else in another language costs nothing: it only counts where the other text lacks it.
 #[rustfmt::skip]
 pub(super) const NEGATIONS: &[&str] = &[
@@ -43,6 +66,15 @@ pub(super) const NEGATIONS: &[&str] = &[
     "non", "niente", "nulla", "nessuno", "nessuna", "senza", // it
     "não", "ninguém", "nenhum", "nenhuma", "sem", "jamais", // pt
     "не", "нет", "ни", "никогда", "ничего", "никто", "без", // ru
+    "لا", "ليس", "ليست", "لم", "لن", "بدون", "غير", // ar
+    "bez", "nigdy", "nikt", "değil", "yok", "नहीं", // pl, tr, hi
+];
+
+/// Words that bring a second statement beside the first one, which a text without it does not make.
+#[rustfmt::skip]
+pub(super) const CONTRASTS: &[&str] = &[
+    "but", "although", "though", "however", "except", "unless", "instead", "aber", "sondern", "obwohl", "außer", "ausser",
+    "maar", "behalve", "mais", "sauf", "pero", "aunque", "salvo", "però", "tranne", "porém", "exceto", "но", "однако", "хотя",
 ];
 
 /// Words before a number that tells one thing from another of its kind: "step 2" corrects "step 1" as little as
@@ -110,6 +142,17 @@ pub(super) const LABELLED: &[&str] = &[
     "paso",
     "passo",
     "stap", // es, it, pt, nl
+];
+
+/// Forms of "to be" before a participle.
+pub(super) const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being", "am"];
+
+/// Words that a sentence needs by its grammar and that say nothing: with or without them, it is the same statement. The
+/// past tense is not among them ("was" is no longer), nor are pronouns and prepositions of place and time.
+#[rustfmt::skip]
+pub(super) const GRAMMAR: &[&str] = &[
+    "a", "an", "the", "some", "is", "are", "am", "be", "being", "been", "that", "which", "who", "by", "of", "for", "and", "so",
+    "please", "also",
 ];
 
 /// What follows a negation that does not negate: `not only`, `no problem`, `can't wait`.
@@ -206,32 +249,46 @@ const UNITS: &[(&str, &[&str])] = &[
     ("pm", &["pm", "p.m"]),
 ];
 
+/// Where the weekdays, the days and the times of day begin in [`DATES`], which begins with the twelve months.
+const FIRST_WEEKDAY: usize = 12;
+const FIRST_DAY: usize = FIRST_WEEKDAY + 7;
+const FIRST_TIME: usize = FIRST_DAY + 3;
+
 /// Months, weekdays, days and times of day, by their spellings. Short forms that are words (`mar`, `sun`) and
 /// the month `may`, which [`super::facts`] reads by its neighbours, are left out.
 #[rustfmt::skip]
 const DATES: &[(&str, &[&str])] = &[
-    ("january", &["january", "jan", "januar", "janvier", "enero", "января"]),
-    ("february", &["february", "feb", "februar", "février", "febrero", "февраля"]),
-    ("march", &["märz", "mars", "marzo", "марта"]),
-    ("april", &["april", "apr", "avril", "abril", "апреля"]),
-    ("may", &["mai", "mayo", "мая"]),
-    ("june", &["june", "jun", "juni", "juin", "junio", "июня"]),
-    ("july", &["july", "jul", "juli", "juillet", "julio", "июля"]),
-    ("august", &["august", "aug", "août", "agosto", "августа"]),
-    ("september", &["september", "sep", "sept", "septembre", "septiembre", "сентября"]),
-    ("october", &["october", "oct", "oktober", "octobre", "octubre", "октября"]),
-    ("november", &["november", "nov", "novembre", "noviembre", "ноября"]),
-    ("december", &["december", "dec", "dezember", "décembre", "diciembre", "декабря"]),
-    ("monday", &["monday", "mon", "mondays", "montag", "lundi", "lunes"]),
-    ("tuesday", &["tuesday", "tue", "tues", "tuesdays", "dienstag", "mardi", "martes"]),
-    ("wednesday", &["wednesday", "wed", "wednesdays", "mittwoch", "mercredi", "miércoles"]),
-    ("thursday", &["thursday", "thu", "thurs", "thursdays", "donnerstag", "jeudi", "jueves"]),
-    ("friday", &["friday", "fri", "fridays", "freitag", "vendredi", "viernes"]),
-    ("saturday", &["saturday", "saturdays", "samstag", "samedi", "sábado"]),
-    ("sunday", &["sunday", "sundays", "sonntag", "dimanche", "domingo"]),
-    ("today", &["today", "heute", "hoy", "сегодня"]),
-    ("tomorrow", &["tomorrow", "morgen", "demain", "mañana", "завтра"]),
-    ("yesterday", &["yesterday", "gestern", "hier", "ayer", "вчера"]),
+    ("january", &["january", "jan", "januar", "janvier", "enero", "января", "gennaio", "janeiro", "januari",
+        "январь", "январе"]),
+    ("february", &["february", "feb", "februar", "février", "febrero", "февраля", "febbraio", "fevereiro",
+        "februari", "февраль", "феврале"]),
+    ("march", &["märz", "mars", "marzo", "марта", "março", "maart", "март", "марте"]),
+    ("april", &["april", "apr", "avril", "abril", "апреля", "aprile", "апрель", "апреле"]),
+    ("may", &["mai", "mayo", "мая", "maggio", "maio", "mei", "май", "мае"]),
+    ("june", &["june", "jun", "juni", "juin", "junio", "июня", "giugno", "junho", "июнь", "июне"]),
+    ("july", &["july", "jul", "juli", "juillet", "julio", "июля", "luglio", "julho", "июль", "июле"]),
+    ("august", &["august", "aug", "août", "agosto", "августа", "augustus", "август", "августе"]),
+    ("september", &["september", "sep", "sept", "septembre", "septiembre", "сентября", "settembre", "setembro",
+        "сентябрь", "сентябре"]),
+    ("october", &["october", "oct", "oktober", "octobre", "octubre", "октября", "ottobre", "outubro", "октябрь",
+        "октябре"]),
+    ("november", &["november", "nov", "novembre", "noviembre", "ноября", "novembro", "ноябрь", "ноябре"]),
+    ("december", &["december", "dec", "dezember", "décembre", "diciembre", "декабря", "dicembre", "dezembro",
+        "декабрь", "декабре"]),
+    ("monday", &["monday", "mon", "mondays", "montag", "lundi", "lunes", "lunedì", "maandag", "понедельник"]),
+    ("tuesday", &["tuesday", "tue", "tues", "tuesdays", "dienstag", "mardi", "martes", "martedì", "dinsdag",
+        "вторник"]),
+    ("wednesday", &["wednesday", "wed", "wednesdays", "mittwoch", "mercredi", "miércoles", "mercoledì", "woensdag",
+        "среда", "среду"]),
+    ("thursday", &["thursday", "thu", "thurs", "thursdays", "donnerstag", "jeudi", "jueves", "giovedì", "donderdag",
+        "четверг"]),
+    ("friday", &["friday", "fri", "fridays", "freitag", "vendredi", "viernes", "venerdì", "vrijdag", "пятница",
+        "пятницу"]),
+    ("saturday", &["saturday", "saturdays", "samstag", "samedi", "sábado", "sabato", "zaterdag", "суббота", "субботу"]),
+    ("sunday", &["sunday", "sundays", "sonntag", "dimanche", "domingo", "domenica", "zondag", "воскресенье"]),
+    ("today", &["today", "heute", "hoy", "сегодня", "oggi", "hoje", "vandaag", "aujourd'hui"]),
+    ("tomorrow", &["tomorrow", "morgen", "demain", "mañana", "завтра", "domani", "amanhã"]),
+    ("yesterday", &["yesterday", "gestern", "hier", "ayer", "вчера", "ieri", "ontem", "gisteren"]),
     ("morning", &["morning", "mornings"]),
     ("afternoon", &["afternoon", "afternoons"]),
     ("evening", &["evening", "evenings"]),
@@ -254,6 +311,8 @@ pub(super) const OPPOSITES: &[(&str, &str)] = &[
     ("required", "optional"), ("active", "inactive"), ("happy", "unhappy"), ("safe", "unsafe"), ("win", "lose"),
     ("right", "wrong"), ("early", "late"), ("last", "next"), ("big", "small"), ("old", "young"), ("old", "new"), ("high", "low"),
     ("fast", "slow"), ("inside", "outside"), ("asleep", "awake"), ("present", "absent"), ("online", "offline"),
+    ("top", "bottom"), ("left", "right"), ("above", "below"), ("north", "south"), ("east", "west"), ("upstairs", "downstairs"),
+    ("indoors", "outdoors"), ("upper", "lower"), ("forward", "backward"), ("uphill", "downhill"),
 ];
 
 /// Words that announce the one value an attribute has at a time, so that another name there is a correction and

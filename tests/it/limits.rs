@@ -1,0 +1,136 @@
+//! What one token, one scope and one connection may take up.
+
+use std::time::Duration;
+
+use memser::http::{ConnectionLimits, serve};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::support::{TestApp, embedder};
+
+#[tokio::test]
+async fn a_full_scope_refuses_what_is_new_and_takes_what_it_knows() {
+    let app = TestApp::builder()
+        .set("MEMSER_MAX_MEMORIES_PER_SCOPE", "2")
+        .set("MEMSER_MAX_BYTES_PER_SCOPE", "40")
+        .start()
+        .await;
+    let client = app.admin();
+    let store = |scope: &str, content: &str| json!({ "scope": scope, "content": content });
+    client.ok("store_memory", store("user:1", "Anna likes green tea")).await;
+    let last = client.store("user:1", "The bridge opens").await;
+    let error = client.refused("store_memory", store("user:1", "Ben")).await;
+    assert_eq!(error["code"], "limit_exceeded");
+    assert_eq!(error["message"], "this scope holds 2 memories; the limit is 2");
+    let known = client.ok("store_memory", store("user:1", "Anna likes green tea")).await;
+    assert_eq!(known["outcome"], "duplicate");
+    client.ok("store_memory", store("user:2", "x")).await;
+    let error = client.refused("store_memory", store("user:2", &"long ".repeat(8))).await;
+    assert_eq!(error["message"], "this scope holds 1 bytes of content; the limit is 40");
+    client.ok("forget_memory", json!({ "scope": "user:1", "memory_id": last })).await;
+    client.ok("store_memory", store("user:1", "Ben plays the cello")).await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn many_stores_at_once_do_not_pass_the_limit() {
+    let app = TestApp::builder().set("MEMSER_MAX_MEMORIES_PER_SCOPE", "5").start().await;
+    let second = TestApp::builder().set("MEMSER_MAX_MEMORIES_PER_SCOPE", "5").beside(&app).start().await;
+    let animals = ["cat", "dog", "emu", "fox", "gnu", "hen", "jay", "koi", "owl", "pig"];
+    let stores = animals.iter().enumerate().map(|(number, animal)| {
+        let client = if number % 2 == 0 { app.admin() } else { second.admin() };
+        async move {
+            client
+                .call("store_memory", json!({ "scope": "zoo", "content": format!("{animal} {animal}") }))
+                .await
+        }
+    });
+    let outcomes = futures::future::join_all(stores).await;
+    assert_eq!(outcomes.iter().filter(|outcome| !outcome.is_error).count(), 5);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_has_so_many_requests_answered_at_one_time() {
+    let endpoint = MockServer::start().await;
+    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let slow = move |_: &wiremock::Request| {
+        asked.send(()).unwrap();
+        ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
+    };
+    Mock::given(any()).respond_with(slow).mount(&endpoint).await;
+    let app = embedder::asking(&endpoint.uri(), 8)
+        .set("MEMSER_MAX_CONCURRENT", "1")
+        .set("MEMSER_SHUTDOWN_SECONDS", "1")
+        .token("other", &["user:1=read"])
+        .start()
+        .await;
+    let client = app.admin();
+    let busy = tokio::spawn(async move {
+        client.call("store_memory", json!({ "scope": "user:1", "content": "c" })).await
+    });
+    heard.recv().await.unwrap();
+    let refused = app.admin().post("tools/list", json!({})).await;
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    assert_eq!(app.client("other").post("tools/list", json!({})).await.status(), 200);
+    app.stop().await;
+    busy.await.unwrap();
+}
+
+/// A server whose patience is short, and what stops it.
+async fn impatient(connections: usize) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let router = axum::Router::new().route("/", axum::routing::get(async || "ok"));
+    let wait = Duration::from_millis(300);
+    let limits = ConnectionLimits { connections, head_wait: wait, idle_wait: wait * 2, ping_every: wait };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = serve(listener, router, limits, async {
+        let _ = stopped.await;
+    });
+    (address, stop, tokio::spawn(serving))
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_say_what_it_wants_is_cut() {
+    let (address, stop, served) = impatient(100).await;
+    for beginning in [
+        "",
+        "P",
+        "PRI * HTTP/2.0\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n",
+        "GET / HTTP/1.1\r\nX-Slow: a",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT",
+    ] {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // Ends only when the server closes.
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert_eq!(answer.contains("200 OK"), beginning.ends_with("HT"), "{beginning:?}: {answer}");
+    }
+    stop.send(()).unwrap();
+    served.await.unwrap();
+}
+
+#[tokio::test]
+async fn slow_connections_take_up_no_more_than_the_places_there_are() {
+    let (address, stop, served) = impatient(2).await;
+    let mut slow = Vec::new();
+    for _ in 0..6 {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        slow.push(stream);
+    }
+    // Waits behind them, and is answered when they were cut.
+    let answer = reqwest::get(format!("http://{address}/")).await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "ok");
+    stop.send(()).unwrap();
+    served.await.unwrap();
+}
