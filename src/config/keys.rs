@@ -315,9 +315,9 @@ pub(super) static GROUPS: &[Group] = &[
         title: "Ranking",
         keys: &[
             weight("WEIGHT_VECTOR", "Likeness of the vectors.")
-                .unset("the embedder's: `0.5` for `openai` and `local`, `0.2` for `hash`"),
+                .unset("the embedder's: `0.5` for `openai`, `0.4` for `local`, `0.2` for `hash`"),
             weight("WEIGHT_LEXICAL", "Shared words (BM25).")
-                .unset("the embedder's: `0.5` for `openai` and `local`, `0.8` for `hash`"),
+                .unset("the embedder's: `0.5` for `openai`, `0.6` for `local`, `0.8` for `hash`"),
             weight("WEIGHT_NEIGHBOUR", "The score of the previous and next memory of the same source.")
                 .default("0.5"),
             weight(

@@ -146,8 +146,8 @@ impl Embedder {
             },
             Provider::Local(_) => Defaults {
                 thresholds: Thresholds { duplicate: 0.88, conflict: 0.7 },
-                weight_vector: 0.5,
-                weight_lexical: 0.5,
+                weight_vector: 0.4,
+                weight_lexical: 0.6,
                 cluster_similarity: 0.75,
             },
             Provider::Hash { .. } => Defaults {

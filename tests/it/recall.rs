@@ -34,6 +34,67 @@ async fn a_word_finds_its_memory_in_any_language() {
     app.stop().await;
 }
 
+/// Each query shares a word with one memory, in another form or beside other particles; no memory's language is named.
+#[tokio::test]
+async fn words_find_in_every_script_and_in_mixed_text() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    let pairs = [
+        ("собаки", "У Марины есть рыжая собака"),
+        ("猫", "我的猫每天早上吃鱼"),
+        ("コーヒーが好きですか", "毎朝コーヒーを二杯飲みます"),
+        ("القطط", "أحب القطط السوداء كثيرا"),
+        ("กาแฟ", "ฉันดื่มกาแฟทุกเช้า"),
+        ("책", "어제 도서관에서 책을 빌렸다"),
+        ("Häuser", "Wir haben das alte Haus an der Straße gekauft"),
+        ("cancion", "A Lucía le gusta la canción que canta su abuela"),
+        ("rust語言", "我用Rust語言寫了一個伺服器"),
+        ("configParser", "The bug was in config_parser.rs of version 2.4.1"),
+        ("2.4.0", "Release 2.4.0 was withdrawn"),
+    ];
+    for (_, text) in pairs {
+        client.store("user:1", text).await;
+    }
+    for (query, text) in pairs {
+        let found = recall(&client, query, json!({ "k": 1 })).await;
+        assert_eq!(contents(&found), [text], "{query}");
+        assert!(found["memories"][0]["why"]["lexical"].as_f64() > Some(0.0), "{query}: {found}");
+    }
+    app.stop().await;
+}
+
+/// Neither a neighbour nor a working memory comes back from outside the conditions.
+#[tokio::test]
+async fn filters_hold_for_neighbours_and_the_working_tier() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    for (content, at) in [
+        ("The kettle was bought in spring", "2025-01-01T00:00:00Z"),
+        ("So it goes", "2025-06-01T00:00:00Z"),
+        ("Rain again", "2025-01-02T00:00:00Z"),
+    ] {
+        let arguments = json!({ "scope": "user:1", "content": content, "source": "chat", "occurred_at": at });
+        client.ok("store_memory", arguments).await;
+    }
+    let arguments = json!({ "scope": "user:1", "content": "Descale the kettle", "ttl_seconds": 60 });
+    client.ok("store_memory", arguments).await;
+    let all = contents(&recall(&client, "kettle", json!({})).await);
+    assert!(
+        all.contains(&"Descale the kettle".to_owned()) && all.contains(&"So it goes".to_owned()),
+        "{all:?}"
+    );
+    for filter in [
+        json!({ "occurred_before": "2025-02-01T00:00:00Z" }),
+        json!({ "occurred_before": "2025-01-01T12:00:00Z" }),
+    ] {
+        let found = contents(&recall(&client, "kettle", filter.clone()).await);
+        assert!(found.contains(&"The kettle was bought in spring".to_owned()), "{filter}: {found:?}");
+        assert!(!found.contains(&"So it goes".to_owned()), "{filter}: {found:?}");
+        assert!(!found.contains(&"Descale the kettle".to_owned()), "{filter}: {found:?}");
+    }
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn filters_hold_and_max_chars_leaves_out_whole_memories() {
     let app = TestApp::start().await;
