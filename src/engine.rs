@@ -78,7 +78,7 @@ pub struct Settings {
     pub snapshot_retention_days: u32,
 }
 
-/// How much a scope may hold of durable memories, superseded ones included.
+/// How much a scope may hold of durable memories, superseded ones included; as much as it likes by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Memories.

@@ -20,6 +20,10 @@ pub async fn supersede(
     reason: &str,
     at: DateTime<Utc>,
 ) -> Result<u64> {
+    // Most stores supersede nothing.
+    if ids.is_empty() {
+        return Ok(0);
+    }
     let rows = sqlx::query!(
         "update memories
             set superseded_by = $3, superseded_reason = $4, valid_to = greatest($5, valid_from)
@@ -38,32 +42,22 @@ pub async fn supersede(
     Ok(rows.len() as u64)
 }
 
-/// A memory that a conflict superseded.
-#[derive(Clone, Copy, Debug)]
-pub struct Past {
-    /// Its id.
-    pub id: Uuid,
-    /// From when on it held.
-    pub valid_from: DateTime<Utc>,
-}
-
 /// What conflicts superseded on the way to `last`, directly or over others, of all that held at `at` or later.
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn chain_to(tx: &mut Tx, scope: ScopeId, last: Uuid, at: DateTime<Utc>) -> Result<Vec<Past>> {
-    Ok(sqlx::query_as!(
-        Past,
+pub async fn chain_to(tx: &mut Tx, scope: ScopeId, last: Uuid, at: DateTime<Utc>) -> Result<Vec<Uuid>> {
+    Ok(sqlx::query_scalar!(
         // `union` without `all` ends a chain that would bite its own tail.
         r#"with recursive chain as (
-               select id, valid_from from memories
+               select id from memories
                 where scope_id = $1 and superseded_by = $2 and superseded_reason = 'conflict' and valid_to > $3
                union
-               select m.id, m.valid_from
+               select m.id
                  from chain c join memories m on m.scope_id = $1 and m.superseded_by = c.id
                 where m.superseded_reason = 'conflict' and m.valid_to > $3
            )
-           select id as "id!", valid_from as "valid_from!" from chain order by id"#,
+           select id as "id!" from chain order by id"#,
         scope.0,
         last,
         at
@@ -214,6 +208,9 @@ pub async fn reactivate_originals(
 }
 
 async fn count_active(tx: &mut Tx, scope: ScopeId, episodic: i64) -> Result<()> {
+    if episodic == 0 {
+        return Ok(());
+    }
     let change = scope::CounterChange { unconsolidated: episodic, ..scope::CounterChange::default() };
     scope::count(tx, scope, change).await
 }

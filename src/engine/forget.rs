@@ -128,14 +128,15 @@ impl Engine {
         tx.lock_scope(scope).await?;
         // A fact of the selection goes with the first of its originals: it must not outlive it, if this is cut off.
         let facts = derived(&mut tx, scope, chunk).await?;
-        let (selected, retracted): (Vec<Uuid>, Vec<Uuid>) = facts.iter().partition(|id| whole.contains(id));
         let mut wanted: Vec<Uuid> = chunk.iter().chain(&facts).copied().collect();
         wanted.sort_unstable();
         wanted.dedup();
         let there = lock(&mut tx, scope, &wanted).await?;
         let gone: Vec<Uuid> = there.iter().map(|memory| memory.id).collect();
-        history::retire(&mut tx, scope, &facts, call.at).await?;
-        history::reactivate_originals(&mut tx, scope, &facts, &gone).await?;
+        if !facts.is_empty() {
+            history::retire(&mut tx, scope, &facts, call.at).await?;
+            history::reactivate_originals(&mut tx, scope, &facts, &gone).await?;
+        }
         if !gone.is_empty() {
             let how = Forgetting { by: &call.subject, at: call.at, erase: selection.erase };
             delete(&mut tx, scope, &gone, how).await?;
@@ -145,7 +146,6 @@ impl Engine {
             erase_snapshots(&mut tx, scope, kept).await?;
             done.erased = kept.len() as u64;
         }
-        let is_selected = |memory: &Forgotten| chunk.contains(&memory.id) || selected.contains(&memory.id);
         let mut forgotten = Vec::new();
         // Working memories go before the commit: when they cannot, nothing is forgotten and the caller is told.
         if !working.is_empty() {
@@ -153,9 +153,9 @@ impl Engine {
             let removed = self.working.remove(&mut tx, scope, &ids).await?;
             forgotten.extend(removed.into_iter().map(|id| Forgotten { id, tier: Tier::Working }));
         }
-        forgotten.extend(there.into_iter().filter(is_selected));
+        forgotten.extend(there.into_iter().filter(|memory| whole.contains(&memory.id)));
         count(&mut done, forgotten);
-        done.retracted = retracted;
+        done.retracted = facts.into_iter().filter(|fact| !whole.contains(fact)).collect();
         audit::append(tx.conn(), &[call.audit("ok", selection.id, detail(&done, selection))]).await?;
         tx.commit().await?;
         Ok(done)

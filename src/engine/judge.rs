@@ -72,8 +72,8 @@ pub fn is_borderline(thresholds: Thresholds, similarity: f32, old: &str, new: &s
 
 /// The verdict on a [borderline](is_borderline) pair once an opinion on it is there.
 ///
-/// An opinion that the texts say the same does not count across a difference that carries meaning: hiding a memory that still holds is worse than keeping one
-/// twice.
+/// An opinion that the texts say the same does not count across a difference that carries meaning: hiding a memory that
+/// still holds is worse than keeping one twice.
 #[must_use]
 pub fn settle(opinion: Verdict, old: &str, new: &str) -> Verdict {
     if opinion == Verdict::Duplicate && guard::difference(old, new) != Difference::None {

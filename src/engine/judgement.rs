@@ -123,11 +123,10 @@ impl Engine {
     ) -> Result<Place> {
         let Embedding { model, vector } = embedding;
         let mut place = Place { successor, ends: Vec::new() };
-        let past = history::chain_to(tx, scope, successor.likeness.id, at).await?;
-        if past.is_empty() {
+        let ids = history::chain_to(tx, scope, successor.likeness.id, at).await?;
+        if ids.is_empty() {
             return Ok(place);
         }
-        let ids: Vec<Uuid> = past.iter().map(|past| past.id).collect();
         let alike = embedding::likeness(tx, model.space, scope, &ids, vector).await?;
         let known = memory::fetch(tx, scope, &ids).await?;
         let (rule, thresholds) = (self.settings.conflict_rule, model.tuning.thresholds);

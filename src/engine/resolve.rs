@@ -115,14 +115,14 @@ impl Engine {
         let _turn = self.wait_for(&call.scope).await;
         let mut tx = Tx::for_scope(&self.db, scope).await?;
         tx.lock_scope(scope).await?;
-        let memory = fetch_one(&mut tx, scope, review.memory).await?.memory;
-        let hash = text::content_hash(&memory.content);
+        let StoredMemory { memory, origin, .. } = fetch_one(&mut tx, scope, review.memory).await?;
         if memory.valid_to.is_none() {
             return Err(Error::Conflict {
                 message: "the memory is active: there is nothing to restore".to_owned(),
                 hint: "list_memories with status superseded shows what can be restored.".to_owned(),
             });
         }
+        let hash = text::content_hash(&memory.content);
         if let Some(twin) = memory::active_with_hash(&mut tx, scope, &hash).await? {
             return Err(Error::Conflict {
                 message: format!("the same text is active already, as {twin}"),
@@ -138,9 +138,8 @@ impl Engine {
                 self.take_apart(&mut tx, scope, call, fact, &mut answer).await?;
             }
             (Some("undone"), _) => {
-                let originals = fetch_one(&mut tx, scope, memory.id).await?.origin;
-                history::supersede(&mut tx, scope, &originals, memory.id, "consolidated", call.at).await?;
-                answer.superseded = originals;
+                history::supersede(&mut tx, scope, &origin, memory.id, "consolidated", call.at).await?;
+                answer.superseded = origin;
             }
             (_, Some(successor)) => {
                 if let Some(rival) = history::active_end(&mut tx, scope, successor).await? {

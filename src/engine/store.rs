@@ -11,7 +11,7 @@ use super::models::Model;
 use super::secret::Sifted;
 use super::settle::{Settlement, settle};
 use super::statement::{Statement, check_room};
-use super::{Call, Engine};
+use super::{Call, Engine, Quota};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
 use crate::db::conflict::{Pair, Resolved};
@@ -184,9 +184,7 @@ impl Engine {
         (new, at): (Uuid, DateTime<Utc>),
     ) -> Result<()> {
         let ids: Vec<Uuid> = settled.superseded.iter().map(|old| old.id).collect();
-        if !ids.is_empty() {
-            history::supersede(tx, scope, &ids, new, "conflict", at).await?;
-        }
+        history::supersede(tx, scope, &ids, new, "conflict", at).await?;
         if let Some(place) = place {
             history::end_earlier(tx, scope, &place.ends, new, at).await?;
         }
@@ -234,8 +232,10 @@ impl Engine {
         embedding: Option<Embedding<'_>>,
         successor: Option<Contradicted>,
     ) -> Result<StoreAnswer> {
-        let (memories, bytes) = db::scope::holds(tx, scope).await?;
-        check_room(self.settings.quota, memories, bytes, statement.content.len())?;
+        if self.settings.quota != Quota::default() {
+            let (memories, bytes) = db::scope::holds(tx, scope).await?;
+            check_room(self.settings.quota, memories, bytes, statement.content.len())?;
+        }
         let memory = Memory {
             id: self.clock.new_id(),
             tier: Tier::Episodic,
