@@ -50,13 +50,7 @@ async fn state(app: &TestApp, scope: &str) -> Vec<String> {
 
 /// Alike texts are to be stored beside each other and to meet in one cluster.
 async fn start() -> TestApp {
-    TestApp::builder()
-        .set("DUPLICATE_THRESHOLD", "1")
-        .set("CONFLICT_THRESHOLD", "1")
-        .set("CONSOLIDATION_SIMILARITY", "0.7")
-        .set("CONSOLIDATION_MIN_EPISODIC", "2")
-        .start()
-        .await
+    TestApp::builder().consolidating().start().await
 }
 
 #[tokio::test]
@@ -156,15 +150,7 @@ async fn replicas_that_ring_at_once_make_each_fact_once() {
     for scope in &scopes {
         store(&app, scope).await;
     }
-    let beside = || {
-        TestApp::builder()
-            .set("DUPLICATE_THRESHOLD", "1")
-            .set("CONFLICT_THRESHOLD", "1")
-            .set("CONSOLIDATION_SIMILARITY", "0.7")
-            .set("CONSOLIDATION_MIN_EPISODIC", "2")
-            .beside(&app)
-            .start()
-    };
+    let beside = || TestApp::builder().consolidating().beside(&app).start();
     let (second, third) = (beside().await, beside().await);
     let rings = [&app, &second, &third].map(|replica| replica.jobs.run(Sweep::Consolidate));
     let ran = futures::future::join_all(rings).await;

@@ -312,12 +312,7 @@ async fn snapshots_are_dropped_after_their_time() {
 
 #[tokio::test]
 async fn a_selected_fact_goes_with_its_first_original_and_the_others_come_back() {
-    let app = TestApp::builder()
-        .set("DUPLICATE_THRESHOLD", "1")
-        .set("CONFLICT_THRESHOLD", "1")
-        .set("CONSOLIDATION_SIMILARITY", "0.7")
-        .start()
-        .await;
+    let app = TestApp::builder().consolidating().start().await;
     let client = app.admin();
     let alike = [
         ("The backup of the wiki runs every night on host alpha", "gone"),

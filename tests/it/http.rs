@@ -338,13 +338,7 @@ async fn a_call_that_takes_too_long_is_stopped_and_answered() {
 
 #[tokio::test]
 async fn a_call_that_outlives_the_shutdown_is_answered_before_the_end() {
-    let endpoint = MockServer::start().await;
-    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let slow = move |_: &wiremock::Request| {
-        asked.send(()).unwrap();
-        ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
-    };
-    Mock::given(any()).respond_with(slow).mount(&endpoint).await;
+    let (endpoint, mut heard) = embedder::silent().await;
     let app = embedder::asking(&endpoint.uri(), 8).set("MEMSER_SHUTDOWN_SECONDS", "1").start().await;
     let client = app.admin();
     let call = tokio::spawn(async move {

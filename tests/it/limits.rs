@@ -7,8 +7,6 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use wiremock::matchers::any;
-use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::{TestApp, embedder};
 
@@ -57,13 +55,7 @@ async fn many_stores_at_once_do_not_pass_the_limit() {
 
 #[tokio::test]
 async fn a_token_has_so_many_requests_answered_at_one_time() {
-    let endpoint = MockServer::start().await;
-    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let slow = move |_: &wiremock::Request| {
-        asked.send(()).unwrap();
-        ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
-    };
-    Mock::given(any()).respond_with(slow).mount(&endpoint).await;
+    let (endpoint, mut heard) = embedder::silent().await;
     let app = embedder::asking(&endpoint.uri(), 8)
         .set("MEMSER_MAX_CONCURRENT", "1")
         .set("MEMSER_SHUTDOWN_SECONDS", "1")

@@ -209,13 +209,7 @@ async fn a_text_that_is_active_again_by_itself_is_not_restored_twice() {
 
 #[tokio::test]
 async fn restoring_an_original_takes_the_fact_apart_for_good() {
-    let app = TestApp::builder()
-        .set("DUPLICATE_THRESHOLD", "1")
-        .set("CONFLICT_THRESHOLD", "1")
-        .set("CONSOLIDATION_SIMILARITY", "0.7")
-        .set("CONSOLIDATION_MIN_EPISODIC", "2")
-        .start()
-        .await;
+    let app = TestApp::builder().consolidating().start().await;
     let client = app.admin();
     let alike = [
         "The backup of the wiki runs every night on host alpha",

@@ -60,6 +60,14 @@ impl TestAppBuilder {
         self
     }
 
+    /// Stores alike texts beside each other, and lets consolidation bring two of them together.
+    pub fn consolidating(self) -> Self {
+        self.set("DUPLICATE_THRESHOLD", "1")
+            .set("CONFLICT_THRESHOLD", "1")
+            .set("CONSOLIDATION_SIMILARITY", "0.7")
+            .set("CONSOLIDATION_MIN_EPISODIC", "2")
+    }
+
     /// Keeps working memories in the tests' Redis.
     pub fn redis(self) -> Self {
         let url = std::env::var("MEMSER_TEST_REDIS_URL").expect("run by scripts/test-services.sh");

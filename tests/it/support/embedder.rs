@@ -1,6 +1,9 @@
 //! An embeddings endpoint whose vectors a test chooses.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
@@ -26,6 +29,18 @@ pub async fn answer_with(server: &MockServer, vector: impl Fn(&str) -> Vec<f32> 
         ResponseTemplate::new(200).set_body_json(json!({ "data": data }))
     };
     Mock::given(method("POST")).respond_with(respond).mount(server).await;
+}
+
+/// An endpoint that tells when it is asked and then says nothing for longer than any test waits.
+pub async fn silent() -> (MockServer, UnboundedReceiver<()>) {
+    let server = MockServer::start().await;
+    let (asked, heard) = mpsc::unbounded_channel();
+    let respond = move |_: &Request| {
+        asked.send(()).unwrap();
+        ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
+    };
+    Mock::given(method("POST")).respond_with(respond).mount(&server).await;
+    (server, heard)
 }
 
 /// A memser that asks the endpoint at `url` for vectors of this length.
