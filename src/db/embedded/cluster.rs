@@ -1,11 +1,13 @@
 //! The data: the folder, the cluster in it, who may log in, memser's role and database.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{Uid, User, geteuid};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
@@ -19,7 +21,9 @@ use super::{DATABASE, ROLE, SUPERUSER, hint, remove_folder};
 pub(super) struct DataFolder {
     /// Absolute, without links.
     pub(super) path: PathBuf,
-    _lock: File,
+    /// Unlocks when it is dropped. Closing the file alone would not do: a program that another thread is just
+    /// starting has inherited it and keeps it open until it runs.
+    _lock: Flock<File>,
 }
 
 impl DataFolder {
@@ -152,19 +156,19 @@ impl DataFolder {
 }
 
 /// Takes the folder for this process. The kernel gives it back when the process ends, however it ends.
-fn lock(data_dir: &Path) -> anyhow::Result<File> {
+fn lock(data_dir: &Path) -> anyhow::Result<Flock<File>> {
     let path = data_dir.join("lock");
     let explain = || format!("cannot use {}", path.display());
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file = options.open(&path).with_context(explain)?;
-    match file.try_lock() {
-        Ok(()) => {
-            file.set_len(0)?;
-            write!(file, "{}", std::process::id()).with_context(explain)?;
-            Ok(file)
+    let file = options.open(&path).with_context(explain)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut lock) => {
+            lock.set_len(0)?;
+            write!(lock, "{}", std::process::id()).with_context(explain)?;
+            Ok(lock)
         }
-        Err(TryLockError::WouldBlock) => {
+        Err((mut file, Errno::EWOULDBLOCK)) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
             bail!(
@@ -172,7 +176,7 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
                 data_dir.display()
             )
         }
-        Err(TryLockError::Error(error)) => Err(error).with_context(explain),
+        Err((_, errno)) => Err(errno).with_context(explain),
     }
 }
 
@@ -219,4 +223,24 @@ async fn run(connection: &mut PgConnection, statement: String) -> anyhow::Result
         .await
         .with_context(|| format!("cannot {statement}"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_given_back_is_free_even_while_another_program_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock(folder.path()).unwrap();
+        let refusal = format!("{:#}", lock(folder.path()).unwrap_err());
+        assert!(refusal.contains(&format!("another memser (pid {})", std::process::id())), "{refusal}");
+
+        // What a process that another thread has forked holds until it becomes another program.
+        let inherited = held.try_clone().unwrap();
+        drop(held);
+
+        lock(folder.path()).unwrap();
+        drop(inherited);
+    }
 }
