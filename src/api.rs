@@ -351,8 +351,18 @@ pub struct ConsolidateArgs {
 pub struct ClusterView {
     /// The episodic memories.
     pub members: Vec<Uuid>,
+    /// The known fact that they are further evidence of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Uuid")]
+    pub updates: Option<Uuid>,
     /// The fact that stands for them.
     pub summary: String,
+    /// What wrote it: `llm`, or `extractive` for the memories' own sentences.
+    pub summary_by: String,
+    /// Why the memories' own sentences stand where a language model was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub note: Option<String>,
     /// The semantic memory that holds it; absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Uuid")]
@@ -369,18 +379,44 @@ pub struct SkippedCluster {
 }
 
 /// Answer of `consolidate_memories`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ConsolidateAnswer {
-    /// What was, or in a dry run would be, brought together.
+    /// Whether everything was looked at. Where it was not, the same call again goes on.
+    pub complete: bool,
+    /// Memories that are still to be looked at: those that were not reached, those of skipped clusters, and those that wait
+    /// for their embedding.
+    pub remaining: u64,
+    /// What was, or in a dry run would be, brought together: the first 100 clusters.
     pub clusters: Vec<ClusterView>,
     /// The semantic memories made.
     pub created: Vec<Uuid>,
-    /// The episodic memories that they supersede.
+    /// Semantic memories that said the same already and have more evidence now.
+    pub updated: Vec<Uuid>,
+    /// The memories that both supersede.
     pub superseded: Vec<Uuid>,
-    /// Clusters left as they were.
+    /// Clusters left as they were; the first 100.
     pub skipped: Vec<SkippedCluster>,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
     /// Parts of the service that are down and narrowed this answer.
     pub degraded: Vec<String>,
+}
+
+impl Default for ConsolidateAnswer {
+    /// Nothing was there to consolidate.
+    fn default() -> Self {
+        Self {
+            complete: true,
+            remaining: 0,
+            clusters: Vec::new(),
+            created: Vec::new(),
+            updated: Vec::new(),
+            superseded: Vec::new(),
+            skipped: Vec::new(),
+            dry_run: false,
+            degraded: Vec::new(),
+        }
+    }
 }
 
 /// Six decimals: the digits that a conversion from `f32` to JSON's numbers adds say nothing.

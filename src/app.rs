@@ -172,11 +172,17 @@ pub const fn database_name(storage: &Storage) -> &'static str {
 }
 
 fn settings(decisions: &Decisions, clock: &Clock) -> anyhow::Result<Settings> {
-    let arbiter = decisions.judge.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
-    let judge = arbiter.as_ref().map_or("rules", Chat::model);
-    tracing::info!(judge, "memories are judged");
+    let llm = decisions.llm.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
+    let llm = llm.map(Arc::new);
+    let (arbiter, summariser) =
+        (llm.clone().filter(|_| decisions.llm_judges), llm.filter(|_| decisions.llm_summarises));
+    let judge = arbiter.as_deref().map_or("rules", Chat::model);
+    let summaries = summariser.as_deref().map_or("extractive", Chat::model);
+    tracing::info!(judge, summaries, "memories are judged and summarised");
     Ok(Settings {
-        arbiter: arbiter.map(Arc::new),
+        arbiter,
+        summariser,
+        llm_max_tokens: decisions.llm_max_tokens,
         max_content_bytes: decisions.max_content_bytes,
         quota: decisions.quota,
         sieve: Sieve::new(decisions.secret_policy)?,

@@ -134,8 +134,14 @@ pub struct Decisions {
     pub conflict_rule: ConflictRule,
     /// What a store does about a conflict.
     pub conflict_policy: ConflictPolicy,
-    /// The language model that is asked about borderline pairs, with `JUDGE=llm`.
-    pub judge: Option<ChatSettings>,
+    /// The language model, where one is used.
+    pub llm: Option<ChatSettings>,
+    /// Whether it judges borderline pairs.
+    pub llm_judges: bool,
+    /// Whether it writes summaries.
+    pub llm_summarises: bool,
+    /// The most tokens of a summary's question and answer.
+    pub llm_max_tokens: usize,
     /// What counts how much, where set.
     pub weights: PartialWeights,
     /// How words are weighed.
@@ -327,6 +333,8 @@ fn endpoint(source: &Source) -> anyhow::Result<OpenAiSettings> {
 }
 
 fn decisions(source: &Source) -> anyhow::Result<Decisions> {
+    let llm_judges = source.text("JUDGE") == Some("llm");
+    let llm_summarises = summarises(source);
     Ok(Decisions {
         max_content_bytes: source.set("MEMSER_MAX_CONTENT_BYTES")?,
         quota: Quota {
@@ -349,7 +357,10 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             Some("keep_both") => ConflictPolicy::KeepBoth,
             _ => ConflictPolicy::NewestWins,
         },
-        judge: judge(source)?,
+        llm: if llm_judges || llm_summarises { Some(llm(source)?) } else { None },
+        llm_judges,
+        llm_summarises,
+        llm_max_tokens: source.set("LLM_MAX_TOKENS")?,
         weights: PartialWeights {
             vector: source.maybe("WEIGHT_VECTOR")?,
             lexical: source.maybe("WEIGHT_LEXICAL")?,
@@ -366,22 +377,30 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
     })
 }
 
-/// The judge by language model, where it is chosen.
-fn judge(source: &Source) -> anyhow::Result<Option<ChatSettings>> {
-    if source.text("JUDGE") != Some("llm") {
-        return Ok(None);
+/// Whether a language model writes summaries: where it is told to, or where there is one and nobody says otherwise.
+fn summarises(source: &Source) -> bool {
+    match source.text("SUMMARIES") {
+        Some("llm") => true,
+        Some("extractive") => false,
+        _ => source.text("LLM_URL").is_some() && source.text("LLM_MODEL").is_some(),
     }
+}
+
+/// The language model, where a setting needs it.
+fn llm(source: &Source) -> anyhow::Result<ChatSettings> {
     let needed = |name: &str| {
         let value = source.text(name).map(str::to_owned);
-        value.with_context(|| format!("JUDGE=llm needs {name}; set it, or leave the judging to JUDGE=rules"))
+        value.with_context(|| {
+            format!("JUDGE=llm and SUMMARIES=llm need {name}; set it, or leave these to JUDGE=rules and SUMMARIES=extractive")
+        })
     };
     let key = source.text("LLM_API_KEY").or_else(|| source.text("OPENAI_API_KEY"));
-    Ok(Some(ChatSettings {
+    Ok(ChatSettings {
         base_url: needed("LLM_URL")?,
         model: needed("LLM_MODEL")?,
         key: key.map(SecretString::from),
         timeout: Duration::from_secs(source.set("LLM_TIMEOUT_SECONDS")?),
-    }))
+    })
 }
 
 /// Where a model is looked for: as `make model` leaves it in the working directory, or beside the executable.

@@ -43,6 +43,7 @@ use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
 use crate::provider::chat::Chat;
 use crate::working::Working;
 
+pub use consolidate::Step;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
@@ -72,6 +73,10 @@ pub struct Settings {
     pub bm25: Bm25,
     /// Who is asked about pairs that the rules leave open; nobody leaves them to the rules.
     pub arbiter: Option<Arc<Chat>>,
+    /// Who writes the summaries of consolidated memories; nobody leaves them to the memories' own sentences.
+    pub summariser: Option<Arc<Chat>>,
+    /// The most tokens of a summary's question and answer.
+    pub llm_max_tokens: usize,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.
@@ -96,6 +101,8 @@ pub struct Readiness {
     pub working: bool,
     /// Whether the embedder's last answer, if there was any, says that it works.
     pub embedder: bool,
+    /// The same of the language model, where one is used.
+    pub llm: Option<bool>,
 }
 
 /// Everything that a tool call needs, shared by all callers.
@@ -174,6 +181,12 @@ impl Engine {
             postgres: postgres.unwrap_or(false),
             working: working.unwrap_or(false),
             embedder: self.models.current().embedder.is_up(),
+            llm: self
+                .settings
+                .arbiter
+                .as_ref()
+                .or(self.settings.summariser.as_ref())
+                .map(|chat| chat.is_up()),
         }
     }
 

@@ -250,11 +250,23 @@ impl Jobs {
             if self.shutdown.is_cancelled() || !lock.is_held().await {
                 return Ok(Ran::Stopped);
             }
-            match self.engine.consolidate_for_sweep(scope).await {
-                Ok(answer) => *done += answer.created.len() as u64,
-                Err(error) => {
-                    failed = true;
-                    tracing::warn!(error = %error, "a scope could not be consolidated");
+            loop {
+                match self.engine.consolidate_for_sweep(scope.clone()).await {
+                    Ok(answer) => {
+                        *done += answer.created.len() as u64;
+                        // Where a part is down, more turns now would find the same.
+                        if answer.complete || !answer.degraded.is_empty() {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        failed = true;
+                        tracing::warn!(error = %error, "a scope could not be consolidated");
+                        break;
+                    }
+                }
+                if self.shutdown.is_cancelled() || !lock.is_held().await {
+                    return Ok(Ran::Stopped);
                 }
             }
         }

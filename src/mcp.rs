@@ -2,6 +2,7 @@
 //!
 //! The handler keeps no identity: who calls is read from the request of every call, where `http::auth` put it.
 
+mod progress;
 mod text;
 mod tools;
 
@@ -21,8 +22,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
+use self::progress::Progress;
 pub use self::tools::ToolName;
 use crate::args;
 use crate::auth::Caller;
@@ -69,10 +72,11 @@ impl Handler {
         tool: ToolName,
         arguments: JsonObject,
         gone: &CancellationToken,
+        progress: Option<&Progress>,
     ) -> CallToolResult {
         let scope = arguments.get("scope").and_then(|scope| scope.as_str()).map(str::to_owned);
         let ended = tokio::select! {
-            ended = contain(self.dispatch(caller, tool, arguments), self.call_timeout) => ended,
+            ended = contain(self.dispatch(caller, tool, arguments, progress), self.call_timeout) => ended,
             () = self.stop.cancelled() => {
                 Err(Error::Unavailable { part: "memser", source: anyhow::anyhow!("shutting down") })
             }
@@ -91,6 +95,7 @@ impl Handler {
         caller: &Caller,
         tool: ToolName,
         arguments: JsonObject,
+        progress: Option<&Progress>,
     ) -> Result<CallToolResult> {
         let engine = &self.engine;
         match tool {
@@ -114,7 +119,10 @@ impl Handler {
             }
             ToolName::Consolidate => {
                 let args = self.parse(caller, tool, arguments)?;
-                answer(Box::pin(engine.consolidate(caller, args)).await?, text::consolidate)
+                let until = Instant::now() + self.call_timeout / 2;
+                let (told, steps) = unbounded_channel();
+                let call = Box::pin(engine.consolidate(caller, args, until, told));
+                answer(Progress::told(progress, steps, call).await?, text::consolidate)
             }
             ToolName::Resolve => {
                 let args = self.parse(caller, tool, arguments)?;
@@ -242,7 +250,8 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(format!("unknown tool; the tools are {known}"), None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        Ok(self.run(caller, tool, arguments, &context.ct).await.into())
+        let progress = Progress::asked_for(&context);
+        Ok(self.run(caller, tool, arguments, &context.ct, progress.as_ref()).await.into())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -280,19 +280,35 @@ pub(super) static GROUPS: &[Group] = &[
             )
             .default("rules"),
             key(
+                "SUMMARIES",
+                Kind::OneOf(&["auto", "llm", "extractive"]),
+                "Who writes the summaries of consolidated memories: `llm` asks a language model, which gets their texts; \
+                 `extractive` takes the memories' own sentences; `auto` asks the model where `LLM_URL` and `LLM_MODEL` are \
+                 set. While the model fails the memories wait as they are; a summary of which a number or a name is wrong \
+                 or lacking is not used.",
+            )
+            .default("auto"),
+            key(
                 "LLM_URL",
                 Kind::Url("https://host/v1"),
                 "What comes before `/chat/completions`. Any OpenAI-compatible endpoint that takes a JSON schema. Needed by \
-                 `JUDGE=llm`.",
+                 `JUDGE=llm` and `SUMMARIES=llm`.",
             ),
-            key("LLM_MODEL", Kind::Text, "The name of its model. Needed by `JUDGE=llm`."),
+            key("LLM_MODEL", Kind::Text, "The name of its model. Needed by the same."),
             key("LLM_API_KEY", Kind::Text, "Its key.").unset("`OPENAI_API_KEY`, where that is set").secret(),
             key(
                 "LLM_TIMEOUT_SECONDS",
                 Kind::Whole(1, 60),
-                "How long a store waits for the model before the rules decide.",
+                "How long a store waits for the model before the rules decide, and a consolidation for a summary.",
             )
             .default("8"),
+            key(
+                "LLM_MAX_TOKENS",
+                Kind::Whole(1_000, 1_000_000),
+                "The most tokens of a summary's question and answer together, of which the answer may have a third; \
+                 memories that need more are summarised in parts.",
+            )
+            .default("8000"),
             key(
                 "CONSOLIDATION_SIMILARITY",
                 Kind::Number(0.0, 1.0),

@@ -24,14 +24,32 @@ fn refusal(outcome: anyhow::Result<impl std::fmt::Debug>) -> String {
 }
 
 #[test]
-fn a_judge_by_model_needs_to_know_which() {
+fn a_judge_by_model_needs_to_know_which_one() {
     let with = |more: &[(&str, &str)]| config(&[&[("MEMSER_JUDGE", "llm")], more].concat());
-    assert!(refusal(with(&[("LLM_MODEL", "tiny")])).contains("JUDGE=llm needs LLM_URL"));
-    assert!(refusal(with(&[("LLM_URL", "http://localhost/v1")])).contains("JUDGE=llm needs LLM_MODEL"));
+    assert!(refusal(with(&[("LLM_MODEL", "tiny")])).contains("need LLM_URL"));
+    assert!(refusal(with(&[("LLM_URL", "http://localhost/v1")])).contains("need LLM_MODEL"));
     let both = [("LLM_URL", "http://localhost/v1"), ("LLM_MODEL", "tiny"), ("OPENAI_API_KEY", "sk-other")];
-    let judge = with(&both).unwrap().decisions.judge.unwrap();
-    assert!(judge.key.is_some(), "the key of the other endpoint is used where it has none of its own");
-    assert!(config(&both).unwrap().decisions.judge.is_none(), "named is not chosen");
+    let decisions = with(&both).unwrap().decisions;
+    assert!(decisions.llm_judges);
+    assert!(
+        decisions.llm.unwrap().key.is_some(),
+        "the key of the other endpoint is used where it has none of its own"
+    );
+    assert!(!config(&both).unwrap().decisions.llm_judges, "named is not chosen");
+}
+
+#[test]
+fn summaries_are_a_models_where_one_is_named() {
+    let both = [("LLM_URL", "http://localhost/v1"), ("LLM_MODEL", "tiny")];
+    let with = |more: &[(&str, &str)]| config(&[&both, more].concat()).unwrap().decisions;
+    assert!(with(&[]).llm_summarises && with(&[("SUMMARIES", "llm")]).llm_summarises);
+    let extractive = with(&[("SUMMARIES", "extractive")]);
+    assert!(
+        !extractive.llm_summarises && extractive.llm.is_none(),
+        "an endpoint that nothing uses is not reached"
+    );
+    assert!(refusal(config(&[("SUMMARIES", "llm")])).contains("need LLM_URL"));
+    assert!(!config(&[("LLM_URL", "http://localhost/v1")]).unwrap().decisions.llm_summarises);
 }
 
 #[test]

@@ -127,7 +127,7 @@ pub async fn delete(tx: &mut Tx, scope: ScopeId, ids: &[Uuid], how: Forgetting<'
     let gone = sqlx::query!(
         r#"with gone as (
                delete from memories where scope_id = $1 and id = any($2)
-               returning token_count, octet_length(content) as bytes, valid_to is null and tier = 'episodic' as todo
+               returning token_count, octet_length(content) as bytes, valid_to is null and tier = 'episodic' and not looked_at as todo
            )
            select count(*) as "memories!", coalesce(sum(token_count), 0)::bigint as "tokens!",
                   coalesce(sum(bytes), 0)::bigint as "bytes!", count(*) filter (where todo) as "unconsolidated!"

@@ -5,7 +5,6 @@ use uuid::Uuid;
 
 use super::{ScopeId, Tx, scope};
 use crate::error::Result;
-use crate::model::Tier;
 
 /// Supersedes active memories; answers how many were active. The caller holds the scope's lock and inserts
 /// `successor` in the same transaction, if it is not there yet.
@@ -25,10 +24,10 @@ pub async fn supersede(
         return Ok(0);
     }
     let rows = sqlx::query!(
-        "update memories
+        r#"update memories
             set superseded_by = $3, superseded_reason = $4, valid_to = greatest($5, valid_from)
           where scope_id = $1 and id = any($2) and valid_to is null
-      returning tier",
+      returning tier = 'episodic' and not looked_at as "todo!""#,
         scope.0,
         ids,
         successor,
@@ -37,8 +36,8 @@ pub async fn supersede(
     )
     .fetch_all(tx.conn())
     .await?;
-    let episodic = rows.iter().filter(|row| row.tier == Tier::Episodic.as_str()).count();
-    count_active(tx, scope, -i64::try_from(episodic).unwrap_or(0)).await?;
+    let todo = rows.iter().filter(|row| row.todo).count();
+    count_todo(tx, scope, -i64::try_from(todo).unwrap_or(0)).await?;
     Ok(rows.len() as u64)
 }
 
@@ -139,18 +138,19 @@ pub async fn active_end(tx: &mut Tx, scope: ScopeId, first: Uuid) -> Result<Opti
 /// # Errors
 /// When the connection is lost.
 pub async fn restore(tx: &mut Tx, scope: ScopeId, id: Uuid, apart: bool) -> Result<()> {
-    let tier = sqlx::query_scalar!(
-        "update memories
-            set valid_to = null, superseded_by = null, superseded_reason = null, kept_apart = kept_apart or $3
+    let todo = sqlx::query_scalar!(
+        r#"update memories
+            set valid_to = null, superseded_by = null, superseded_reason = null, kept_apart = kept_apart or $3,
+                looked_at = kept_apart or $3
           where scope_id = $1 and id = $2 and valid_to is not null
-      returning tier",
+      returning tier = 'episodic' and not looked_at as "todo!""#,
         scope.0,
         id,
         apart
     )
     .fetch_optional(tx.conn())
     .await?;
-    count_active(tx, scope, i64::from(tier.as_deref() == Some(Tier::Episodic.as_str()))).await
+    count_todo(tx, scope, i64::from(todo == Some(true))).await
 }
 
 /// Takes consolidated facts out of use, without a successor.
@@ -184,33 +184,35 @@ pub async fn reactivate_originals(
     facts: &[Uuid],
     gone: &[Uuid],
 ) -> Result<Vec<Uuid>> {
-    let reactivated = sqlx::query_scalar!(
-        "update memories m
-            set valid_to = null, superseded_by = null, superseded_reason = null
+    let reactivated = sqlx::query!(
+        r#"update memories m
+            set valid_to = null, superseded_by = null, superseded_reason = null, looked_at = kept_apart
            from (select distinct on (o.content_hash) o.id
                    from memories o
                   where o.scope_id = $1 and o.superseded_by = any($2) and o.superseded_reason = 'consolidated'
-                    and o.id <> all($3)
+                    and o.tier = 'episodic' and o.id <> all($3)
                     and not exists (select from memories a
                                      where a.scope_id = $1 and a.content_hash = o.content_hash
                                        and a.valid_to is null)
                   order by o.content_hash, o.id) as survivor
           where m.scope_id = $1 and m.id = survivor.id
-      returning m.id",
+      returning m.id, not m.looked_at as "todo!""#,
         scope.0,
         facts,
         gone
     )
     .fetch_all(tx.conn())
     .await?;
-    count_active(tx, scope, i64::try_from(reactivated.len()).unwrap_or(0)).await?;
-    Ok(reactivated)
+    let todo = reactivated.iter().filter(|row| row.todo).count();
+    count_todo(tx, scope, i64::try_from(todo).unwrap_or(0)).await?;
+    Ok(reactivated.into_iter().map(|row| row.id).collect())
 }
 
-async fn count_active(tx: &mut Tx, scope: ScopeId, episodic: i64) -> Result<()> {
-    if episodic == 0 {
+/// Counts memories that consolidation has to look at.
+async fn count_todo(tx: &mut Tx, scope: ScopeId, todo: i64) -> Result<()> {
+    if todo == 0 {
         return Ok(());
     }
-    let change = scope::CounterChange { unconsolidated: episodic, ..scope::CounterChange::default() };
+    let change = scope::CounterChange { unconsolidated: todo, ..scope::CounterChange::default() };
     scope::count(tx, scope, change).await
 }

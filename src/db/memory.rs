@@ -117,6 +117,25 @@ pub async fn active_with_hash(tx: &mut Tx, scope: ScopeId, hash: &[u8; 32]) -> R
     .await?)
 }
 
+/// The active memory with this text, or the active fact that one with this text became part of.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn stated(tx: &mut Tx, scope: ScopeId, hash: &[u8; 32]) -> Result<Option<Uuid>> {
+    Ok(sqlx::query_scalar!(
+        r#"select coalesce(
+               (select id from memories where scope_id = $1 and content_hash = $2 and valid_to is null),
+               (select f.id from memories o join memories f on f.scope_id = $1 and f.id = o.superseded_by
+                 where o.scope_id = $1 and o.content_hash = $2 and o.valid_to is not null
+                   and o.superseded_reason = 'consolidated' and f.valid_to is null
+                 order by f.id limit 1))"#,
+        scope.0,
+        hash
+    )
+    .fetch_one(tx.conn())
+    .await?)
+}
+
 /// One more statement of a known memory: support counts every one, and confidence closes `rise` of the gap to 1 once
 /// for each source that had not stated it before. Answers support and confidence.
 ///

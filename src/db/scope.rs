@@ -25,7 +25,7 @@ pub struct CounterChange {
     pub tokens: i64,
     /// Sum of their content's bytes.
     pub bytes: i64,
-    /// Active episodic rows.
+    /// Active episodic rows that consolidation has not looked at.
     pub unconsolidated: i64,
 }
 
@@ -91,6 +91,17 @@ pub async fn holds(tx: &mut Tx, scope: ScopeId) -> Result<(u64, u64)> {
         .fetch_one(tx.conn())
         .await?;
     Ok((u64::try_from(row.memories).unwrap_or(0), u64::try_from(row.bytes).unwrap_or(0)))
+}
+
+/// How many memories consolidation has still to look at.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn unconsolidated(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
+    let todo = sqlx::query_scalar!("select unconsolidated from scopes where scope_id = $1", scope.0)
+        .fetch_one(tx.conn())
+        .await?;
+    Ok(u64::try_from(todo).unwrap_or(0))
 }
 
 /// The scopes with at least `min` rows to consolidate, fullest first.

@@ -63,7 +63,7 @@ pub(super) async fn ask(chat: &Chat, new: &str, old: Vec<(Uuid, String)>) -> Res
         Message { role: Role::System, content: TASK.to_owned() },
         Message { role: Role::User, content: data },
     ];
-    let answer: Answer = chat.ask("verdicts", &messages).await?;
+    let answer: Answer = chat.ask("verdicts", &messages, None).await?;
     let mut verdicts: Vec<Option<Verdict>> = vec![None; old.len()];
     for judged in answer.verdicts {
         match verdicts.get_mut(judged.number) {

@@ -14,13 +14,18 @@ pub struct Item {
     pub id: Uuid,
     /// L2-normalised; all items of one call have the same dimensions.
     pub vector: Vec<f32>,
+    /// How many memories it stands for.
+    pub weight: usize,
+    /// Whether it is a fact. Two facts never meet in a cluster.
+    pub is_fact: bool,
 }
 
 /// Groups items by similarity; returns indexes into `items`.
 ///
-/// Edges of at least `threshold` are taken best first. Two clusters merge only while no more than `max_size`
-/// members result and the cosine of their centroids is at least `threshold` too. At the end members below `threshold` to the centroid of their cluster are dropped, the worst one
-/// first, until none is left below, and clusters under `min_size` are not returned.
+/// Edges of at least `threshold` are taken best first. Two clusters merge only while no more than a weight of `max_weight`
+/// and no second fact result and the cosine of their centroids is at least `threshold` too. At the end members below
+/// `threshold` to the centroid of their cluster are dropped, the worst one first, until none is left below, and what is left
+/// alone is not returned.
 ///
 /// Clusters are disjoint and do not depend on the order of `items`; members and clusters are sorted by id. The
 /// cost is that of sorting the edges plus one dot product an edge.
@@ -29,40 +34,21 @@ pub fn cluster(
     items: &[Item],
     neighbours: &[Vec<(usize, f32)>],
     threshold: f32,
-    min_size: usize,
-    max_size: usize,
+    max_weight: usize,
 ) -> Vec<Vec<usize>> {
     let mut clusters = Clusters::of(items);
     for (a, b) in edges(items, neighbours, threshold) {
-        clusters.merge(a, b, threshold, max_size);
+        clusters.merge(a, b, threshold, max_weight);
     }
     let mut out: Vec<Vec<usize>> = clusters
         .groups
         .into_iter()
         .filter(|group| !group.members.is_empty())
         .map(|group| without_outliers(items, group.members, threshold))
-        .filter(|members| members.len() >= min_size.max(1))
+        .filter(|members| members.len() > 1)
         .collect();
     out.sort_by_key(|members| items[members[0]].id);
     out
-}
-
-/// The `k` nearest others of each item with a cosine of at least `floor`, best first, ties by id.
-///
-/// Compares all pairs: for small sets only.
-#[must_use]
-pub fn neighbours(items: &[Item], k: usize, floor: f32) -> Vec<Vec<(usize, f32)>> {
-    let nearest = |at: usize| {
-        let mut near: Vec<(usize, f32)> = (0..items.len())
-            .filter(|other| *other != at)
-            .map(|other| (other, dot(&items[at].vector, &items[other].vector)))
-            .filter(|(_, similarity)| *similarity >= floor)
-            .collect();
-        near.sort_by(|a, b| b.1.total_cmp(&a.1).then(items[a.0].id.cmp(&items[b.0].id)));
-        near.truncate(k);
-        near
-    };
-    (0..items.len()).map(nearest).collect()
 }
 
 /// Edges of at least `threshold`, best first, each once, in an order that only ids and similarities decide.
@@ -90,6 +76,8 @@ fn edges(items: &[Item], neighbours: &[Vec<(usize, f32)>], threshold: f32) -> Ve
 struct Group {
     members: Vec<usize>,
     sum: Vec<f32>,
+    weight: usize,
+    has_fact: bool,
 }
 
 struct Clusters<'a> {
@@ -101,17 +89,23 @@ struct Clusters<'a> {
 
 impl<'a> Clusters<'a> {
     fn of(items: &'a [Item]) -> Self {
-        let groups =
-            items.iter().enumerate().map(|(at, item)| Group { members: vec![at], sum: item.vector.clone() });
+        let groups = items.iter().enumerate().map(|(at, item)| Group {
+            members: vec![at],
+            sum: item.vector.clone(),
+            weight: item.weight,
+            has_fact: item.is_fact,
+        });
         Self { items, groups: groups.collect(), home: (0..items.len()).collect() }
     }
 
-    fn merge(&mut self, a: usize, b: usize, threshold: f32, max_size: usize) {
+    fn merge(&mut self, a: usize, b: usize, threshold: f32, max_weight: usize) {
         let (mut to, mut from) = (self.home[a], self.home[b]);
-        let (to_len, from_len) = (self.groups[to].members.len(), self.groups[from].members.len());
+        let (one, other) = (&self.groups[to], &self.groups[from]);
+        let (to_len, from_len) = (one.members.len(), other.members.len());
         if to == from
-            || to_len + from_len > max_size
-            || cosine(&self.groups[to].sum, &self.groups[from].sum) < threshold
+            || one.weight + other.weight > max_weight
+            || (one.has_fact && other.has_fact)
+            || is_below(cosine(&one.sum, &other.sum), threshold)
         {
             return;
         }
@@ -119,13 +113,15 @@ impl<'a> Clusters<'a> {
         if to_len < from_len {
             (to, from) = (from, to);
         }
-        let Group { members, sum } =
-            std::mem::replace(&mut self.groups[from], Group { members: vec![], sum: vec![] });
+        let gone = Group { members: vec![], sum: vec![], weight: 0, has_fact: false };
+        let Group { members, sum, weight, has_fact } = std::mem::replace(&mut self.groups[from], gone);
         for member in &members {
             self.home[*member] = to;
         }
         let group = &mut self.groups[to];
         group.members.extend(members);
+        group.weight += weight;
+        group.has_fact |= has_fact;
         group.sum.iter_mut().zip(&sum).for_each(|(total, part)| *total += part);
         let items = self.items;
         group.members.sort_by_key(|member| items[*member].id);
@@ -159,7 +155,7 @@ fn is_below(similarity: f32, threshold: f32) -> bool {
     !matches!(similarity.partial_cmp(&threshold), Some(Ordering::Greater | Ordering::Equal))
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
@@ -177,7 +173,12 @@ mod tests {
 
     fn item(n: u128, vector: &[f32]) -> Item {
         let norm = dot(vector, vector).sqrt();
-        Item { id: Uuid::from_u128(n), vector: vector.iter().map(|x| x / norm).collect() }
+        Item {
+            id: Uuid::from_u128(n),
+            vector: vector.iter().map(|x| x / norm).collect(),
+            weight: 1,
+            is_fact: false,
+        }
     }
 
     /// A unit vector at this angle in degrees.
@@ -185,8 +186,23 @@ mod tests {
         item(n, &[angle.to_radians().cos(), angle.to_radians().sin()])
     }
 
+    /// The `k` nearest others of each item with a cosine of at least `floor`, best first, ties by id.
+    fn neighbours(items: &[Item], k: usize, floor: f32) -> Vec<Vec<(usize, f32)>> {
+        let nearest = |at: usize| {
+            let mut near: Vec<(usize, f32)> = (0..items.len())
+                .filter(|other| *other != at)
+                .map(|other| (other, dot(&items[at].vector, &items[other].vector)))
+                .filter(|(_, similarity)| *similarity >= floor)
+                .collect();
+            near.sort_by(|a, b| b.1.total_cmp(&a.1).then(items[a.0].id.cmp(&items[b.0].id)));
+            near.truncate(k);
+            near
+        };
+        (0..items.len()).map(nearest).collect()
+    }
+
     fn clusters(items: &[Item], threshold: f32) -> Vec<Vec<usize>> {
-        cluster(items, &neighbours(items, 10, threshold), threshold, 2, 50)
+        cluster(items, &neighbours(items, 10, threshold), threshold, 50)
     }
 
     #[test]
@@ -202,9 +218,17 @@ mod tests {
     fn sizes_are_kept() {
         let items: Vec<Item> = (0_u8..10).map(|n| at(n.into(), f32::from(n))).collect();
         let near = neighbours(&items, 9, 0.5);
-        assert!(cluster(&items, &near, 0.5, 2, 4).iter().all(|members| (2..=4).contains(&members.len())));
-        assert!(cluster(&items, &near, 0.5, 11, 20).is_empty());
-        assert!(cluster(&[], &[], 0.5, 1, 4).is_empty());
+        assert!(cluster(&items, &near, 0.5, 4).iter().all(|members| (2..=4).contains(&members.len())));
+        assert!(cluster(&[], &[], 0.5, 4).is_empty());
+    }
+
+    #[test]
+    fn a_fact_counts_as_what_it_was_made_from_and_meets_no_other() {
+        let fact = |n, angle| Item { weight: 3, is_fact: true, ..at(n, angle) };
+        let items = [fact(1, 0.0), at(2, 1.0), at(3, 2.5), fact(4, 5.0)];
+        let near = neighbours(&items, 9, 0.5);
+        assert_eq!(cluster(&items, &near, 0.5, 20), [vec![0, 1, 2]]);
+        assert_eq!(cluster(&items, &near, 0.5, 4), [vec![0, 1], vec![2, 3]]);
     }
 
     #[test]

@@ -1,39 +1,73 @@
 //! `consolidate_memories`: memories of one thing become one fact; the originals stay as its history.
 
-use chrono::{DateTime, Utc};
+mod fact;
+mod gather;
+mod rival;
+mod summary;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use super::cluster::{Item, cluster, neighbours};
+use self::fact::{Made, Outcome};
+use self::gather::{Chunk, Group};
+use self::summary::{Summary, Writer};
 use super::models::Model;
 use super::{Call, Engine};
 use crate::api::{ClusterView, ConsolidateAnswer, ConsolidateArgs, SkippedCluster};
 use crate::auth::Caller;
-use crate::db::consolidation::{Episode, add_origins, episodes};
-use crate::db::memory::{self, NewMemory};
-use crate::db::{ScopeId, Tx, audit, history};
+use crate::db::{ScopeId, Tx, scope};
 use crate::error::Result;
-use crate::model::{Action, Memory, Scope, Tier};
-use crate::provider::extract::summarise;
-use crate::text;
+use crate::model::{Action, Scope};
+use crate::provider::chat::ChatError;
 
-/// Rows looked at in one run; the rest waits for the next one. Bounds memory and time.
-const BATCH: i64 = 1_000;
-/// Nearest memories of each that may join it.
-const NEAREST: usize = 8;
-/// A fact stands for at least so many memories.
-const CLUSTER_MIN: usize = 2;
-/// And for at most so many, so that its summary can hold them.
-const CLUSTER_MAX: usize = 20;
-/// The longest summary, in characters.
-const SUMMARY_MAX_CHARS: usize = 2_000;
+/// Clusters described in an answer.
+const DESCRIBED: usize = 100;
+/// How long a sweep stays with one scope before it looks at its lock and at the shutdown.
+const TURN: Duration = Duration::from_secs(5);
+
+/// How far a consolidation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Memories looked at so far.
+    pub done: u64,
+    /// Memories to look at, as far as was known at the beginning.
+    pub total: u64,
+    /// Facts made so far.
+    pub facts: usize,
+}
+
+/// One call's way through a scope.
+struct Run<'a> {
+    call: &'a Call,
+    scope: ScopeId,
+    model: &'a Model,
+    is_dry: bool,
+    until: Instant,
+    /// What a dry run would have made facts of.
+    taken: HashSet<Uuid>,
+    answer: ConsolidateAnswer,
+    /// Why the language model was no help, where it was not.
+    failed: Option<ChatError>,
+}
 
 impl Engine {
-    /// Brings a scope's memories of the same things together. Running it again without new memories changes nothing.
+    /// Brings a scope's memories of the same things together, cluster by cluster, each in one transaction with its audit row.
+    /// What was not reached by `until` waits for the next call: the answer says so. Running it again without new memories
+    /// changes nothing. `steps` hears how far it is.
     ///
     /// # Errors
     /// `scope_not_granted`, `action_not_granted`, `unavailable`. Clusters finished before an error stay finished.
-    pub async fn consolidate(&self, caller: &Caller, args: ConsolidateArgs) -> Result<ConsolidateAnswer> {
+    pub async fn consolidate(
+        &self,
+        caller: &Caller,
+        args: ConsolidateArgs,
+        until: Instant,
+        steps: UnboundedSender<Step>,
+    ) -> Result<ConsolidateAnswer> {
         let call = self.authorise(
             caller,
             "consolidate_memories",
@@ -41,12 +75,13 @@ impl Engine {
             args.scope.as_deref(),
             args.actor.clone(),
         )?;
-        let result = self.consolidate_scope(&call, args.dry_run).await;
+        let result = Box::pin(self.consolidate_scope(&call, args.dry_run, until, Some(steps))).await;
         self.audit_failure(&call, &result);
         result
     }
 
-    /// The same for a sweep, which no caller asked for.
+    /// The same for a sweep, which no caller asked for: a turn of a few seconds. Where the answer is not `complete`, another
+    /// turn goes on.
     ///
     /// # Errors
     /// `unavailable`.
@@ -59,132 +94,174 @@ impl Engine {
             scope,
             at: self.clock.now(),
         };
-        self.consolidate_scope(&call, false).await
+        Box::pin(self.consolidate_scope(&call, false, Instant::now() + TURN, None)).await
     }
 
-    async fn consolidate_scope(&self, call: &Call, dry_run: bool) -> Result<ConsolidateAnswer> {
-        let mut answer = ConsolidateAnswer::default();
+    async fn consolidate_scope(
+        &self,
+        call: &Call,
+        dry_run: bool,
+        until: Instant,
+        steps: Option<UnboundedSender<Step>>,
+    ) -> Result<ConsolidateAnswer> {
         let Some(scope) = self.scope_id(&call.scope).await? else {
-            return Ok(answer);
+            return Ok(ConsolidateAnswer { dry_run, ..ConsolidateAnswer::default() });
         };
         let model = self.models.current().clone();
-        let mut tx = Tx::for_scope(&self.db, scope).await?;
-        let episodes = episodes(&mut tx, scope, model.space, BATCH).await?;
-        tx.commit().await?;
-        for members in clusters_of(&episodes, model.tuning.cluster_similarity) {
-            let members: Vec<&Episode> =
-                members.into_iter().filter_map(|index| episodes.get(index)).collect();
-            let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
-            let summary = summary_of(&members);
-            if dry_run {
-                answer.clusters.push(ClusterView { members: ids, summary, id: None });
-                continue;
+        let answer = ConsolidateAnswer { dry_run, ..ConsolidateAnswer::default() };
+        let taken = HashSet::new();
+        let mut run = Run { call, scope, model: &model, is_dry: dry_run, until, taken, answer, failed: None };
+        let total = self.unconsolidated(scope).await?;
+        let (mut after, mut done) = (Uuid::nil(), 0);
+        while let Some(chunk) = self.next_chunk(scope, &model, after, &run.taken).await? {
+            after = chunk.seeds.last().copied().unwrap_or(Uuid::max());
+            done += chunk.seeds.len() as u64;
+            let went_on = self.consolidate_chunk(&mut run, chunk).await?;
+            if let Some(steps) = &steps {
+                // Nobody has to listen.
+                let _ = steps.send(Step { done, total: total.max(done), facts: run.answer.created.len() });
             }
-            match self.derive(call, scope, &model, &members, &summary).await? {
-                Some(id) => {
-                    answer.created.push(id);
-                    answer.superseded.extend(&ids);
-                    answer.clusters.push(ClusterView { members: ids, summary, id: Some(id) });
-                }
-                None => answer.skipped.push(SkippedCluster {
-                    members: ids,
-                    reason: "a member changed meanwhile; the next run looks again".to_owned(),
-                }),
+            if !went_on {
+                run.answer.complete = false;
+                break;
             }
         }
+        let Run { mut answer, failed, .. } = run;
+        answer.remaining = self.unconsolidated(scope).await?;
         if !model.embedder.is_up() {
             answer.degraded.push("embedder".to_owned());
         }
+        if failed.is_some() {
+            answer.degraded.push("llm".to_owned());
+        }
+        if !self.models.is_whole() {
+            answer.degraded.push("embeddings".to_owned());
+        }
         let detail = json!({
-            "clusters": answer.clusters.len(),
-            "created": answer.created,
+            "created": answer.created.len(),
+            "updated": answer.updated.len(),
             "superseded": answer.superseded.len(),
+            "skipped": answer.skipped.len(),
+            "remaining": answer.remaining,
             "dry_run": dry_run,
         });
         self.journal.audit(call.audit("ok", None, detail));
         Ok(answer)
     }
 
-    /// One fact in one transaction: it appears and its originals step back together, or neither does. `None` when a
-    /// member is no longer active.
-    async fn derive(
-        &self,
-        call: &Call,
-        scope: ScopeId,
-        model: &Model,
-        members: &[&Episode],
-        summary: &str,
-    ) -> Result<Option<Uuid>> {
-        let vector = model.embed(summary).await;
-        let fact = fact_of(self.clock.new_id(), members, summary, self.clock.now());
-        let ids: Vec<Uuid> = members.iter().map(|member| member.id).collect();
-        let _turn = self.wait_for(&call.scope).await;
+    async fn unconsolidated(&self, scope: ScopeId) -> Result<u64> {
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        tx.lock_scope(scope).await?;
-        let superseded =
-            history::supersede(&mut tx, scope, &ids, fact.id, "consolidated", fact.created_at).await?;
-        let content_hash = text::content_hash(summary);
-        if superseded != ids.len() as u64
-            || memory::active_with_hash(&mut tx, scope, &content_hash).await?.is_some()
-        {
-            return Ok(None);
-        }
-        let new = NewMemory {
-            memory: &fact,
-            content_hash,
-            analysis: &text::analyse(summary),
-            embedding: vector.as_deref().map(|vector| (model.space.id, vector)),
-        };
-        memory::insert(&mut tx, scope, &new).await?;
-        add_origins(&mut tx, scope, fact.id, &ids).await?;
-        let detail = json!({ "fact": fact.id, "superseded": ids });
-        audit::append(tx.conn(), &[call.audit("ok", Some(fact.id), detail)]).await?;
+        let todo = scope::unconsolidated(&mut tx, scope).await?;
         tx.commit().await?;
-        Ok(Some(fact.id))
+        Ok(todo)
+    }
+
+    /// Makes facts of a chunk's groups and notes what was looked at. Answers whether there is time and reason to go on.
+    async fn consolidate_chunk(&self, run: &mut Run<'_>, chunk: Chunk) -> Result<bool> {
+        let writer = self.writer();
+        let mut open: HashSet<Uuid> = HashSet::new();
+        let mut made = Vec::new();
+        let mut went_on = true;
+        for mut group in chunk.groups.into_iter().flat_map(|group| writer.parts(group)) {
+            went_on = went_on && Instant::now() < run.until;
+            if !went_on {
+                open.extend(group.fresh_ids());
+                continue;
+            }
+            group.near_facts.extend(made.iter().cloned());
+            let done = self.consolidate_group(run, &writer, &group).await?;
+            match done {
+                Done::Made(fact) => made.extend(fact),
+                Done::Open => open.extend(group.fresh_ids()),
+            }
+            went_on = run.failed != Some(ChatError::LeftAlone);
+        }
+        if !run.is_dry {
+            let seen: Vec<Uuid> = chunk.seeds.into_iter().filter(|seed| !open.contains(seed)).collect();
+            self.note_looked_at(run.call, run.scope, &seen, &chunk.lone).await?;
+        }
+        Ok(went_on && Instant::now() < run.until)
+    }
+
+    async fn consolidate_group(&self, run: &mut Run<'_>, writer: &Writer<'_>, group: &Group) -> Result<Done> {
+        let members = group.fresh_ids();
+        let (text, by, note) = match writer.write(&group.members()).await {
+            Summary::Made { text, by, note } => (text, by, note),
+            Summary::Failed(error) => {
+                if run.failed.is_none() {
+                    tracing::warn!(error = %error, "the LLM failed; memories wait for their summaries");
+                }
+                run.failed = Some(error);
+                run.skip(members, format!("{error}; the memories stay as they are"));
+                return Ok(Done::Open);
+            }
+        };
+        let mut view = ClusterView {
+            members: members.clone(),
+            updates: group.fact.as_ref().map(|fact| fact.id),
+            summary: text,
+            summary_by: by.to_owned(),
+            note: note.map(str::to_owned),
+            id: None,
+        };
+        if run.is_dry {
+            run.taken.extend(members);
+            run.describe(view);
+            return Ok(Done::Made(None));
+        }
+        match self.derive(run.call, run.scope, run.model, group, &view.summary).await? {
+            Outcome::Done { made, superseded } => {
+                run.answer.superseded.extend(superseded);
+                let fact = match made {
+                    Made::New(fact) => {
+                        view.id = Some(fact.id);
+                        run.answer.created.push(fact.id);
+                        Some(fact)
+                    }
+                    Made::Joined(id) => {
+                        view.id = Some(id);
+                        run.answer.updated.push(id);
+                        None
+                    }
+                };
+                run.describe(view);
+                Ok(Done::Made(fact))
+            }
+            Outcome::Changed => {
+                run.skip(members, "a member changed meanwhile; the next run looks again".to_owned());
+                Ok(Done::Open)
+            }
+            Outcome::Said => {
+                run.skip(members, "another memory that stays has the same text".to_owned());
+                Ok(Done::Made(None))
+            }
+        }
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        let (chat, max_tokens) = (self.settings.summariser.as_deref(), self.settings.llm_max_tokens);
+        Writer { chat, max_tokens }
     }
 }
 
-fn clusters_of(episodes: &[Episode], similarity: f32) -> Vec<Vec<usize>> {
-    let items: Vec<Item> =
-        episodes.iter().map(|episode| Item { id: episode.id, vector: episode.vector.clone() }).collect();
-    let near = neighbours(&items, NEAREST, similarity);
-    cluster(&items, &near, similarity, CLUSTER_MIN, CLUSTER_MAX)
+/// What became of a group.
+enum Done {
+    /// It was dealt with, and this fact is new.
+    Made(Option<crate::db::consolidation::Member>),
+    /// It waits for another run.
+    Open,
 }
 
-/// The most central sentences of the members, in the members' order.
-fn summary_of(members: &[&Episode]) -> String {
-    let centrality = |at: &Episode| -> f32 {
-        members.iter().map(|other| at.vector.iter().zip(&other.vector).map(|(a, b)| a * b).sum::<f32>()).sum()
-    };
-    let texts: Vec<(&str, f32)> =
-        members.iter().map(|member| (member.content.as_str(), centrality(member))).collect();
-    summarise(&texts, SUMMARY_MAX_CHARS)
-}
+impl Run<'_> {
+    fn describe(&mut self, cluster: ClusterView) {
+        if self.answer.clusters.len() < DESCRIBED {
+            self.answer.clusters.push(cluster);
+        }
+    }
 
-/// A fact is as sure as its surest member and happened when its last one did; metadata keeps the whole span.
-fn fact_of(id: Uuid, members: &[&Episode], summary: &str, now: DateTime<Utc>) -> Memory {
-    let mut tags: Vec<String> = members.iter().flat_map(|member| member.tags.iter().cloned()).collect();
-    tags.sort_unstable();
-    tags.dedup();
-    let first = members.iter().map(|member| member.happened_at).min();
-    let last = members.iter().map(|member| member.happened_at).max();
-    let span = [("occurred_first", first), ("occurred_last", last)];
-    Memory {
-        id,
-        tier: Tier::Semantic,
-        content: summary.to_owned(),
-        tags,
-        source: None,
-        actor: None,
-        metadata: span.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect(),
-        confidence: members.iter().map(|member| member.confidence).fold(0.0, f32::max),
-        support: members.iter().map(|member| member.support).fold(0, i32::saturating_add),
-        created_at: now,
-        occurred_at: last,
-        valid_from: now,
-        valid_to: None,
-        superseded_by: None,
-        superseded_reason: None,
-        expires_at: None,
+    fn skip(&mut self, members: Vec<Uuid>, reason: String) {
+        if self.answer.skipped.len() < DESCRIBED {
+            self.answer.skipped.push(SkippedCluster { members, reason });
+        }
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
         embedding: Option<Embedding<'_>>,
         opinions: &Opinions,
     ) -> Result<Judgement> {
-        if let Some(id) = memory::active_with_hash(tx, scope, &statement.content_hash).await? {
+        if let Some(id) = memory::stated(tx, scope, &statement.content_hash).await? {
             return Ok(Judgement::duplicate(id));
         }
         // History that is told again stays history.
@@ -168,7 +168,7 @@ impl Engine {
             return Ok((Opinions::default(), false));
         };
         let mut tx = Tx::for_scope(&self.db, scope).await?;
-        if memory::active_with_hash(&mut tx, scope, &statement.content_hash).await?.is_some() {
+        if memory::stated(&mut tx, scope, &statement.content_hash).await?.is_some() {
             return Ok((Opinions::default(), false));
         }
         let near = self.near(&mut tx, scope, model, vector).await?;

@@ -136,6 +136,9 @@ impl Engine {
         match (memory.superseded_reason.as_deref(), memory.superseded_by) {
             (Some("consolidated"), Some(fact)) => {
                 self.take_apart(&mut tx, scope, call, fact, &mut answer).await?;
+                // A fact that went into another one stands for its own originals again.
+                history::supersede(&mut tx, scope, &origin, memory.id, "consolidated", call.at).await?;
+                answer.restored.retain(|id| !origin.contains(id));
             }
             (Some("undone"), _) => {
                 history::supersede(&mut tx, scope, &origin, memory.id, "consolidated", call.at).await?;

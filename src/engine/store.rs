@@ -105,6 +105,9 @@ impl Engine {
     }
 
     pub(super) async fn store_durable(&self, call: &Call, statement: Statement) -> Result<StoreAnswer> {
+        if let Some(answer) = self.answered_before(call, &statement).await? {
+            return Ok(answer);
+        }
         let model = self.models.current().clone();
         let vector = match self.known_vector(&model, call, &statement).await? {
             Some(vector) => Some(vector),
@@ -193,6 +196,21 @@ impl Engine {
             conflict::open(tx, scope, pair, Some(old.similarity), call.at).await?;
         }
         Ok(())
+    }
+
+    /// The first answer under the statement's key, so that neither the embedder nor the language model is asked for a
+    /// repeat. Whoever is stored at the same time is seen under the lock.
+    async fn answered_before(&self, call: &Call, statement: &Statement) -> Result<Option<StoreAnswer>> {
+        if statement.idempotency.is_none() {
+            return Ok(None);
+        }
+        let Some(scope) = self.scope_id(&call.scope).await? else {
+            return Ok(None);
+        };
+        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        let answer = first_answer(&mut tx, scope, statement, call.at).await?;
+        tx.commit().await?;
+        Ok(answer)
     }
 
     /// The vector of an active memory of the scope with the same text, letter for letter: the hash is that of a normal form,

@@ -20,11 +20,14 @@ pub(super) async fn ready(State(engine): State<Arc<Engine>>) -> Response {
     let parts = engine.readiness().await;
     let status = if parts.postgres { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = |up| if up { "ok" } else { "down" };
-    let body = json!({
+    let mut body = json!({
         "status": word(parts.postgres),
         "postgres": word(parts.postgres),
         "working": word(parts.working),
         "embedder": word(parts.embedder),
     });
+    if let Some(llm) = parts.llm {
+        body["llm"] = json!(word(llm));
+    }
     (status, Json(body)).into_response()
 }

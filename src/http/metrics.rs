@@ -58,9 +58,9 @@ pub(super) async fn show(
 
 fn register_parts(registry: &mut Registry, readiness: Readiness) {
     let up = Family::<Part, Gauge>::default();
-    for (part, is_up) in
-        [("postgres", readiness.postgres), ("working", readiness.working), ("embedder", readiness.embedder)]
-    {
+    let parts =
+        [("postgres", readiness.postgres), ("working", readiness.working), ("embedder", readiness.embedder)];
+    for (part, is_up) in parts.into_iter().chain(readiness.llm.map(|is_up| ("llm", is_up))) {
         up.get_or_create(&Part { part }).set(i64::from(is_up));
     }
     registry.register("part_up", "Whether a part answers, as /readyz says", up);

@@ -160,8 +160,16 @@ pub(super) fn forget(answer: &ForgetAnswer) -> String {
 pub(super) fn consolidate(answer: &ConsolidateAnswer) -> String {
     let mut text = match answer.clusters.len() {
         0 => "Nothing to consolidate.".to_owned(),
+        count if answer.dry_run => format!("{count} clusters would be made. {DATA}"),
         count => format!("{count} clusters, {} memories superseded. {DATA}", answer.superseded.len()),
     };
+    if !answer.complete {
+        let _ = write!(
+            text,
+            " {} memories are still to be looked at: the same call again goes on.",
+            answer.remaining
+        );
+    }
     for (at, cluster) in answer.clusters.iter().enumerate() {
         let made = cluster.id.map_or_else(|| "would be made".to_owned(), |id| id.to_string());
         let _ = write!(text, "\n\n{}. {made} · from {}", at + 1, ids(&cluster.members));

@@ -114,7 +114,7 @@ impl Chat {
     }
 
     /// The answer to a conversation as a value of `T`, whose JSON schema the endpoint is given under `name`. `T` has to
-    /// refuse unknown fields, which strict endpoints ask of a schema.
+    /// refuse unknown fields, which strict endpoints ask of a schema. `max_tokens` bounds the answer, where something does.
     ///
     /// # Errors
     /// Whatever keeps the endpoint from giving such a value in time.
@@ -122,8 +122,9 @@ impl Chat {
         &self,
         name: &str,
         messages: &[Message],
+        max_tokens: Option<usize>,
     ) -> std::result::Result<T, ChatError> {
-        let body = json!({
+        let mut body = json!({
             "model": self.model,
             "messages": messages,
             "temperature": 0,
@@ -132,6 +133,9 @@ impl Chat {
                 "json_schema": { "name": name, "strict": true, "schema": schema_of::<T>() },
             },
         });
+        if let Some(max_tokens) = max_tokens {
+            body["max_tokens"] = json!(max_tokens);
+        }
         let mut request = self.admit()?;
         let posted = self.link.post(&body, self.timeout, ANSWER_BYTES).await;
         request.event = match &posted {
@@ -156,6 +160,12 @@ impl Chat {
         let content = completion.choices.into_iter().next().and_then(|choice| choice.message.content);
         let content = content.ok_or(ChatError::Unusable("it says nothing"))?;
         serde_json::from_str(&content).map_err(|_| ChatError::Unusable("it does not follow the schema"))
+    }
+
+    /// Whether its last answer, if there was any, says that it works.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).is_up()
     }
 
     fn admit(&self) -> std::result::Result<Admitted<'_>, ChatError> {

@@ -1,8 +1,8 @@
 //! Summaries without a model: the sentences of the texts themselves.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use crate::text;
+use crate::text::{self, segment::is_unspaced};
 
 /// Words that two sentences may differ by and still be repeats of each other.
 const FILLERS: [&str; 14] = [
@@ -25,8 +25,8 @@ struct Sentence<'a> {
     salient: Vec<String>,
 }
 
-/// Extracts a summary of at most `max_chars` characters from texts with their centrality (cosine to the centroid;
-/// higher is more typical).
+/// Extracts a summary of at most `max_chars` characters from texts with their centrality (mean cosine to all of
+/// them; higher is more typical).
 ///
 /// Every sentence of the summary stands verbatim in a text, and they keep their order. Repeated sentences are
 /// taken once. Central sentences are taken first, and of these the ones with words, numbers and names that are not
@@ -74,7 +74,7 @@ fn distinct_sentences<'a>(texts: &[(&'a str, f32)]) -> Vec<Sentence<'a>> {
                 .map(|word| text::stem(word).into_owned())
                 .collect();
             if seen.insert(stems.clone()) {
-                let (chars, salient) = (sentence.chars().count(), salient(sentence));
+                let (chars, salient) = (sentence.chars().count(), values(sentence).into_iter().collect());
                 out.push(Sentence { text: sentence, chars, centrality, stems, salient });
             }
         }
@@ -82,13 +82,85 @@ fn distinct_sentences<'a>(texts: &[(&'a str, f32)]) -> Vec<Sentence<'a>> {
     out
 }
 
-/// Numbers, and words with a capital that does not open the sentence.
-fn salient(sentence: &str) -> Vec<String> {
-    let is_salient = |(at, word): &(usize, &str)| {
-        word.contains(|c: char| c.is_ascii_digit()) || (*at > 0 && word.starts_with(char::is_uppercase))
-    };
-    let words = sentence.split_whitespace().enumerate().filter(is_salient);
-    words.map(|(_, word)| text::stem(&text::normalise(word)).into_owned()).collect()
+/// The numbers of a text, and its words with a capital that does not open a sentence: what a summary must neither lose nor
+/// invent. Folded and stemmed, to be looked up in [`words`].
+#[must_use]
+pub fn values(text: &str) -> BTreeSet<String> {
+    read(text)
+        .filter(|word| word.has_digit || (word.is_capital && !word.is_first))
+        .map(|word| word.stem)
+        .collect()
+}
+
+/// As [`values`], with the capitals that open sentences, save those of stop words: whatever may be a name.
+#[must_use]
+pub fn claims(text: &str) -> BTreeSet<String> {
+    let may_be_name = |word: &Word| word.is_capital && !text::is_english_stop_word(&word.folded);
+    read(text).filter(|word| word.has_digit || may_be_name(word)).map(|word| word.stem).collect()
+}
+
+/// Every word and number of a text, folded and stemmed.
+#[must_use]
+pub fn words(text: &str) -> BTreeSet<String> {
+    read(text).map(|word| word.stem).collect()
+}
+
+struct Word {
+    folded: String,
+    stem: String,
+    is_first: bool,
+    is_capital: bool,
+    has_digit: bool,
+}
+
+fn read(text: &str) -> impl Iterator<Item = Word> {
+    let clean = text::clean(text);
+    let sentences: Vec<String> = text::sentences(&clean).into_iter().map(str::to_owned).collect();
+    sentences.into_iter().flat_map(|sentence| {
+        let words: Vec<Word> = tokens(&sentence)
+            .into_iter()
+            .enumerate()
+            .map(|(at, token)| {
+                let folded = text::fold(token);
+                let bare = text::bare_word(&folded);
+                Word {
+                    stem: text::stem(bare).into_owned(),
+                    is_first: at == 0,
+                    is_capital: token.starts_with(char::is_uppercase) && bare != "i",
+                    has_digit: bare.contains(|c: char| c.is_ascii_digit()),
+                    folded: bare.to_owned(),
+                }
+            })
+            .collect();
+        words
+    })
+}
+
+/// Runs of letters and digits. A full stop, comma or colon between two digits belongs to the number, an apostrophe between
+/// two letters to the word; in scripts without spaces a number is parted from what stands around it.
+fn tokens(sentence: &str) -> Vec<&str> {
+    let chars: Vec<(usize, char)> = sentence.char_indices().collect();
+    let (mut tokens, mut start) = (Vec::new(), None);
+    for (at, (offset, c)) in chars.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| chars.get(at)).map(|(_, c)| *c);
+        let after = chars.get(at + 1).map(|(_, c)| *c);
+        let between = |is: fn(char) -> bool| before.is_some_and(is) && after.is_some_and(is);
+        let belongs = c.is_alphanumeric()
+            || (matches!(c, '.' | ',' | ':') && between(|c| c.is_ascii_digit()))
+            || (*c == '\'' && between(char::is_alphabetic));
+        let parts = before.is_some_and(|before| {
+            (is_unspaced(before) && c.is_ascii_digit()) || (before.is_ascii_digit() && is_unspaced(*c))
+        });
+        if let Some(from) = start.filter(|_| !belongs || parts) {
+            tokens.push(&sentence[from..*offset]);
+            start = None;
+        }
+        if belongs && start.is_none() {
+            start = Some(*offset);
+        }
+    }
+    tokens.extend(start.map(|from| &sentence[from..]));
+    tokens
 }
 
 #[expect(clippy::cast_precision_loss, reason = "words of one sentence")]
@@ -161,7 +233,27 @@ mod tests {
         assert_eq!(summarise(&[("Alpha", 1.0)], 0), "");
     }
 
+    #[test]
+    fn numbers_and_names_are_values() {
+        let found = |text: &str| values(text).into_iter().collect::<Vec<_>>();
+        assert_eq!(
+            found("[4 May, 10:43] Ann: I paid 1,200.50 euros (v1.2) to Google's shop."),
+            ["1,200.50", "10:43", "4", "ann", "googl", "may", "v1.2"]
+        );
+        assert_eq!(found("The port is 8080/tcp. It's Anna-Maria's."), ["8080", "anna", "maria"]);
+        assert_eq!(found("我有3只猫，住在２楼。"), ["2", "3"]);
+        assert!(claims("Bob likes tea. The tea is good.").contains("bob"));
+        assert!(!claims("The tea is good.").contains("the"));
+        assert!(words("Paid 10-15 euros in google").is_superset(&values("He paid 15 to Google, or 10.")));
+    }
+
     proptest! {
+        #[test]
+        fn a_text_has_what_it_claims(text in "\\PC{0,80}") {
+            let words = words(&text);
+            prop_assert!(words.is_superset(&values(&text)) && words.is_superset(&claims(&text)));
+        }
+
         #[test]
         fn nothing_is_invented_and_the_bound_holds(
             texts in prop::collection::vec(("([A-Z][b-z]{6,8}( [b-z0-9]{6,8}){0,4}[.!?] ){0,4}", 0_f32..1.0), 0..6),

@@ -109,7 +109,7 @@ async fn the_tools_are_these() {
       actor?: string
       dry_run?: boolean
       scope?: string
-      -> clusters, created, degraded, error, skipped, superseded
+      -> clusters, complete, created, degraded, dry_run, error, remaining, skipped, superseded, updated
     resolve_conflict (Resolve a conflict) read_only=false destructive=false idempotent=false open_world=false
       action: keep_new|keep_old|keep_both|merge|restore
       actor?: string

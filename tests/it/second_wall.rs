@@ -1,6 +1,7 @@
 //! Row-level security holds where a statement's own filter does not: every function of `db` that works in one scope is
 //! called for one scope within the wall of another.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -29,8 +30,13 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 41] = [
-    "consolidation::episodes",
+const FUNCTIONS: [&str; 51] = [
+    "consolidation::queue",
+    "consolidation::members",
+    "consolidation::nearest",
+    "consolidation::origins",
+    "consolidation::contested",
+    "scope::unconsolidated",
     "embedding::is_pending",
     "embedding::of_text",
     "embedding::likeness",
@@ -45,6 +51,7 @@ const FUNCTIONS: [&str; 41] = [
     "idempotency::find",
     "list::page",
     "memory::active_with_hash",
+    "memory::stated",
     "memory::fetch",
     "recall::size",
     "recall::by_words",
@@ -62,6 +69,10 @@ const FUNCTIONS: [&str; 41] = [
     "history::end_earlier",
     "history::restore",
     "consolidation::add_origins",
+    "consolidation::take_sources",
+    "consolidation::reinforce",
+    "consolidation::take_over",
+    "consolidation::looked_at",
     "history::retire",
     "history::reactivate_originals",
     "forget::erase_snapshots",
@@ -103,7 +114,42 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
     let filter = Filter::default();
     let terms: Vec<String> = text::analyse(&of.content).terms.into_iter().map(|(term, _)| term).collect();
     Ok(match name {
-        "consolidation::episodes" => Some(!consolidation::episodes(tx, at, of.space, 10).await?.is_empty()),
+        "consolidation::queue" => {
+            Some(!consolidation::queue(tx, at, of.space, Uuid::nil(), 10).await?.is_empty())
+        }
+        "consolidation::members" => Some(!consolidation::members(tx, at, of.space, ids).await?.is_empty()),
+        "consolidation::nearest" => {
+            let near = consolidation::nearest(tx, at, of.space, &[&of.vector], size, 10).await?;
+            Some(!near[0].is_empty())
+        }
+        "consolidation::origins" => Some(!consolidation::origins(tx, at, &[of.fact]).await?.is_empty()),
+        "consolidation::contested" => {
+            Some(!consolidation::contested(tx, at, &[of.pair.1, of.successor]).await?.is_empty())
+        }
+        "consolidation::take_sources" => {
+            consolidation::take_sources(tx, at, ids[0]).await?;
+            None
+        }
+        "consolidation::reinforce" => {
+            let evidence = consolidation::Evidence {
+                tags: vec!["changed".to_owned()],
+                metadata: BTreeMap::new(),
+                confidence: 1.0,
+                support: 1,
+                last: now,
+            };
+            consolidation::reinforce(tx, at, of.fact, &evidence).await?;
+            None
+        }
+        "consolidation::take_over" => {
+            consolidation::take_over(tx, at, of.fact, ids[0]).await?;
+            None
+        }
+        "consolidation::looked_at" => {
+            consolidation::looked_at(tx, at, ids).await?;
+            None
+        }
+        "scope::unconsolidated" => Some(scope::unconsolidated(tx, at).await? > 0),
         "consolidation::add_origins" => {
             consolidation::add_origins(tx, at, of.ids[0], &[of.ids[1]]).await?;
             None
@@ -145,7 +191,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             None
         }
         "history::reactivate_originals" => {
-            Some(!history::reactivate_originals(tx, at, &[of.fact], &[]).await?.is_empty())
+            Some(!history::reactivate_originals(tx, at, &[of.fact, ids[0]], &[]).await?.is_empty())
         }
         "forget::lock" => Some(!forget::lock(tx, at, ids).await?.is_empty()),
         "forget::kept_snapshots" => {
@@ -180,6 +226,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             };
             Some(!list::page(tx, at, of.space.id, &page).await?.is_empty())
         }
+        "memory::stated" => Some(memory::stated(tx, at, &of.hash).await?.is_some()),
         "memory::active_with_hash" => Some(memory::active_with_hash(tx, at, &of.hash).await?.is_some()),
         "memory::fetch" => Some(!memory::fetch(tx, at, ids).await?.is_empty()),
         "memory::support" => Some(memory::support(tx, at, ids[0], Some("s"), 0.1).await?.0 > 0),
