@@ -3,6 +3,7 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod inspect;
 mod resolve;
 mod store;
 
@@ -14,6 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use inspect::{
+    AuditAnswer, AuditArgs, AuditEntry, ConflictsAnswer, ConflictsArgs, OpenConflict, ScopeView,
+    ScopesAnswer, ScopesArgs,
+};
 pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 

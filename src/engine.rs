@@ -6,8 +6,10 @@
 mod arbiter;
 pub mod cluster;
 mod consolidate;
+mod cursor;
 mod forget;
 pub mod guard;
+mod inspect;
 mod journal;
 pub mod judge;
 mod judgement;

@@ -5,6 +5,7 @@
 
 mod access;
 mod auth;
+mod body;
 mod envelope;
 mod health;
 mod keepalive;

@@ -93,6 +93,57 @@ pub async fn holds(tx: &mut Tx, scope: ScopeId) -> Result<(u64, u64)> {
     Ok((u64::try_from(row.memories).unwrap_or(0), u64::try_from(row.bytes).unwrap_or(0)))
 }
 
+/// A scope with what it holds.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// Durable memories, superseded ones included.
+    pub memories: i64,
+    /// Bytes of their content.
+    pub bytes: i64,
+    /// When something was first stored there.
+    pub created_at: DateTime<Utc>,
+}
+
+/// Which scopes to list: those named exactly, and those whose names begin with one of the prefixes.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Names.
+    pub exact: Vec<String>,
+    /// Beginnings of names.
+    pub prefixes: Vec<String>,
+    /// Of these, only names that begin so.
+    pub prefix: String,
+    /// The last name of the page before.
+    pub after: String,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// A page of scopes by name.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn page(db: &Db, page: &Page) -> Result<Vec<Held>> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let rows = sqlx::query_as!(
+        Held,
+        "select name, memories, bytes, created_at from scopes
+          where name > $4 and starts_with(name, $3)
+            and (name = any($1) or exists (select from unnest($2::text[]) p where starts_with(name, p)))
+          order by name limit $5",
+        &page.exact,
+        &page.prefixes,
+        page.prefix,
+        page.after,
+        page.limit
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}
+
 /// The scopes with at least `min` rows to consolidate, fullest first.
 ///
 /// # Errors
