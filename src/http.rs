@@ -13,13 +13,14 @@ mod limits;
 mod metrics;
 mod origin;
 mod reply;
+mod rest;
 mod serve;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any_service, get};
@@ -89,9 +90,17 @@ pub fn router(
     let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limits });
     let metadata = challenge.metadata();
     let metadata = get(move || std::future::ready(Json(metadata.clone())));
+    let rest = rest::router(
+        Arc::clone(&engine),
+        Arc::clone(&gate),
+        settings.max_body_bytes,
+        settings.call_timeout,
+        ends.calls.clone(),
+    );
     let guarded = Router::new()
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
+        .merge(rest)
         .merge(mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
@@ -104,7 +113,7 @@ pub fn router(
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)
-        .fallback(reply::not_found)
+        .fallback(not_found)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(clock, access::record))
 }
@@ -143,6 +152,11 @@ fn mcp(
         .route("/mcp", any_service(service.clone()))
         .route("/mcp/", any_service(service))
         .route_layer(layers)
+}
+
+/// 404 for every path that is not served, in the shape that clients of its neighbours expect.
+async fn not_found(uri: Uri) -> Response {
+    if uri.path().starts_with("/v1/") { rest::not_found() } else { reply::not_found() }
 }
 
 fn panicked(_: Box<dyn Any + Send>) -> Response {

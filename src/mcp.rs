@@ -136,7 +136,7 @@ impl Handler {
 }
 
 /// Gives a call's end, or why it did not come to one. A panic is such a reason: rmcp never answers a call that panicked.
-async fn contain<T>(call: impl Future<Output = T>, limit: Duration) -> Result<T> {
+pub(crate) async fn contain<T>(call: impl Future<Output = T>, limit: Duration) -> Result<T> {
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(_panic)) => Err(Error::internal("the tool panicked")),

@@ -1,5 +1,7 @@
 //! What only REST shows: open conflicts as pairs, the scopes of a token, the audit log.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -160,7 +162,8 @@ pub struct AuditEntry {
     pub memory_id: Option<Uuid>,
     /// ok, or the error's code.
     pub outcome: String,
-    /// What else the call says of itself.
+    /// What else the call says of itself: an object.
+    #[schemars(with = "BTreeMap<String, Value>")]
     pub detail: Value,
 }
 

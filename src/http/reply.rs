@@ -35,7 +35,7 @@ pub(super) fn fault(error: &Error) -> Response {
     refusal(StatusCode::INTERNAL_SERVER_ERROR, error.code(), &error.to_string(), &error.hint())
 }
 
-/// 404 for every path that is not served.
-pub(super) async fn not_found() -> Response {
+/// 404 for a path that is not served.
+pub(super) fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")
 }

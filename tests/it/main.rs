@@ -21,6 +21,7 @@ mod matrix;
 mod process;
 mod protocol;
 mod recall;
+mod rest;
 mod review;
 mod scopes;
 mod second_wall;
