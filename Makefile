@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance interop lint lint-deploy prepare reference postgres model clean
+.PHONY: help run test conformance interop rest lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,6 +22,9 @@ conformance: ## Run the official MCP conformance suite against a live memser
 
 interop: ## Use a live memser with the MCP clients of others
 	@scripts/live.sh scripts/interop.sh
+
+rest: ## Check a live memser against its own description of /v1
+	@scripts/live.sh scripts/rest.sh
 
 lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh

@@ -15,7 +15,7 @@ use super::MemoryView;
 #[serde(default)]
 pub struct ConflictsArgs {
     /// Whose memories. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// The most conflicts to return, 1 to 100; 20 if left out.
     #[schemars(with = "u32", range(min = 1, max = 100))]
@@ -104,7 +104,7 @@ pub struct ScopesAnswer {
 pub struct AuditArgs {
     /// The scope that the calls were for. May be left out by a token that is granted exactly one scope, and by one that
     /// may administer all of them: it then sees every call.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// Only calls of this token.
     #[schemars(with = "String")]
@@ -154,7 +154,7 @@ pub struct AuditEntry {
     pub action: String,
     /// The scope.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// The memory.
     #[serde(skip_serializing_if = "Option::is_none")]

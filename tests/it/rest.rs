@@ -234,8 +234,11 @@ async fn a_token_is_shown_its_own_scopes_and_an_administrator_its_own_calls() {
 
 #[tokio::test]
 async fn what_is_wrong_is_told_as_a_problem() {
-    let app =
-        TestApp::builder().token("reader", &["user:1=read"]).set("MEMSER_MAX_MEMORIES_PER_SCOPE", "1").start().await;
+    let app = TestApp::builder()
+        .token("reader", &["user:1=read"])
+        .set("MEMSER_MAX_MEMORIES_PER_SCOPE", "1")
+        .start()
+        .await;
     let recall = |body: &'static str| request(&app, ADMIN, Method::POST, "/v1/recall").body(body);
     for (request, status, field) in [
         (recall("{"), 400, None),

@@ -39,7 +39,7 @@ pub(super) fn router() -> OpenApiRouter<Rest> {
 #[serde(default)]
 pub(super) struct GetArgs {
     /// Whose memory. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     scope: Option<String>,
     /// Who acts, for the audit log only.
     #[schemars(with = "String")]
@@ -51,10 +51,8 @@ pub(super) struct GetArgs {
 #[serde(default)]
 pub(super) struct ForgetOneArgs {
     /// Whose memory. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     scope: Option<String>,
-    /// Only say what would be forgotten.
-    dry_run: bool,
     /// Leave no copy of the text: only a hash is kept.
     erase: bool,
     /// Who acts, for the audit log only.
@@ -67,8 +65,8 @@ pub(super) struct ForgetOneArgs {
 #[serde(default)]
 #[schemars(extend("required" = ["memories"]))]
 pub(super) struct BatchArgs {
-    /// Up to 100, each as for storing one.
-    #[schemars(with = "Vec<StoreArgs>", length(min = 1, max = 100))]
+    /// Each is an object as for storing one; a wrong one is refused by itself.
+    #[schemars(length(min = 1, max = 100))]
     memories: Vec<Map<String, Value>>,
 }
 
@@ -232,9 +230,8 @@ async fn forget_one(
     let until = rest.half_time();
     let forgotten = rest
         .call(&caller, ToolName::Forget, Ok(given), async |engine, args: ForgetOneArgs| {
-            let ForgetOneArgs { scope, dry_run, erase, actor } = args;
-            let args =
-                ForgetArgs { scope, dry_run, erase, actor, memory_id: Some(id), ..ForgetArgs::default() };
+            let ForgetOneArgs { scope, erase, actor } = args;
+            let args = ForgetArgs { scope, erase, actor, memory_id: Some(id), ..ForgetArgs::default() };
             engine.forget(&caller, args, until).await
         })
         .await?;
