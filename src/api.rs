@@ -3,6 +3,7 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod job;
 mod resolve;
 mod store;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use job::{JobView, JobsAnswer, ParkedView, RunView};
 pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 

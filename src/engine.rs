@@ -1,11 +1,12 @@
 //! The decisions behind each tool.
 //!
 //! One file a tool holds what an [`Engine`] does; its first line is the scope check, so that no transport can forget
-//! it. `judge`, `guard`, `score` and `cluster` are pure: no I/O, no clock.
+//! it. `judge`, `guard`, `score`, `cluster`, `decay` and `sweep` are pure: no I/O, no clock.
 
 mod arbiter;
 pub mod cluster;
 mod consolidate;
+pub mod decay;
 mod forget;
 pub mod guard;
 mod journal;
@@ -14,6 +15,7 @@ mod judgement;
 mod list;
 pub mod maintain;
 pub mod models;
+pub mod overview;
 mod recall;
 mod resolve;
 pub mod score;
@@ -21,6 +23,7 @@ mod secret;
 mod settle;
 mod statement;
 mod store;
+pub mod sweep;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -48,6 +51,7 @@ use judge::ConflictRule;
 use models::Models;
 use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
+use sweep::Sweeps;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,6 +80,8 @@ pub struct Settings {
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.
     pub snapshot_retention_days: u32,
+    /// When sweeps run and what they go by.
+    pub sweeps: Sweeps,
 }
 
 /// How much a scope may hold of durable memories, superseded ones included; as much as it likes by default.

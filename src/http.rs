@@ -1,4 +1,5 @@
-//! The HTTP service: `/mcp` with the layers in front of it, health, and the metadata that OAuth clients look for.
+//! The HTTP service: `/mcp` with the layers in front of it, health, what operators look at, and the metadata that OAuth
+//! clients look for.
 //!
 //! From the outside in: request id and log line, panics, `Host` and `Origin`, CORS, token and rate limit, the
 //! message's envelope, life signs for silent calls, rmcp.
@@ -7,6 +8,7 @@ mod access;
 mod auth;
 mod envelope;
 mod health;
+mod jobs;
 mod keepalive;
 mod limits;
 mod metrics;
@@ -95,11 +97,14 @@ pub fn router(
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.
-    let metrics = Router::new()
-        .route("/metrics", get(metrics::show).with_state((Arc::clone(&engine), challenge)))
+    let operated = (Arc::clone(&engine), challenge);
+    let operators = Router::new()
+        .route("/metrics", get(metrics::show))
+        .route("/v1/jobs", get(jobs::show))
+        .with_state(operated)
         .route_layer(from_fn_with_state(gate, auth::identify));
     Router::new()
-        .merge(metrics)
+        .merge(operators)
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)

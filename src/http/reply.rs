@@ -35,6 +35,16 @@ pub(super) fn fault(error: &Error) -> Response {
     refusal(StatusCode::INTERNAL_SERVER_ERROR, error.code(), &error.to_string(), &error.hint())
 }
 
+/// What a call could not do without is down: 503. Anything else is a fault.
+pub(super) fn failed(error: &Error) -> Response {
+    match error {
+        Error::Unavailable { .. } => {
+            refusal(StatusCode::SERVICE_UNAVAILABLE, error.code(), &error.to_string(), &error.hint())
+        }
+        _ => fault(error),
+    }
+}
+
 /// 404 for every path that is not served.
 pub(super) async fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")

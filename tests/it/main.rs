@@ -29,6 +29,7 @@ mod spaces;
 mod starts;
 mod store;
 mod support;
+mod sweeps;
 mod time;
 mod tokens;
 mod tools;
