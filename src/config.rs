@@ -255,6 +255,12 @@ impl Config {
 
 fn storage(source: &Source) -> anyhow::Result<Storage> {
     let Some(url) = source.text("DATABASE_URL") else {
+        for name in ["DATABASE_DIRECT_URL", "DATABASE_POOLER"] {
+            anyhow::ensure!(
+                source.text(name).is_none(),
+                "{name} is set without DATABASE_URL: set that as well"
+            );
+        }
         return Ok(Storage::Embedded(EmbeddedSettings {
             data_dir: source.maybe("MEMSER_DATA_DIR")?,
             pg_bin: source.maybe("MEMSER_PG_BIN")?,
@@ -277,11 +283,14 @@ fn storage(source: &Source) -> anyhow::Result<Storage> {
 }
 
 /// The parser's own message may show the URL, and with it the password.
+///
+/// Left out is an option at the start of a connection that poolers refuse: the servers that memser takes write numbers in
+/// full without it.
 fn postgres(name: &str, url: &str) -> anyhow::Result<PgConnectOptions> {
-    let Ok(options) = url.parse() else {
+    let Ok(options) = url.parse::<PgConnectOptions>() else {
         bail!("{name} is no Postgres URL: postgres://user:password@host:5432/database");
     };
-    Ok(options)
+    Ok(options.extra_float_digits(None))
 }
 
 fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {

@@ -14,6 +14,7 @@ pub mod job;
 pub mod list;
 pub mod lock;
 pub mod memory;
+mod pooler;
 pub mod recall;
 pub mod schema;
 pub mod scope;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
+pub use pooler::Pooler;
 pub use schema::MIGRATOR;
 pub use scope::ScopeId;
 pub use tx::Tx;
@@ -39,26 +41,15 @@ pub struct Db {
     pooler: Pooler,
 }
 
-/// What is between memser and its database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pooler {
-    /// Nothing, or a pooler that leaves a session to its client until that goes.
-    #[default]
-    None,
-    /// A pooler that may give each transaction another session, such as PgBouncer with `pool_mode = transaction`.
-    Transaction,
-}
-
 impl Db {
     /// A pool of at most `max_connections`, which connects when first used.
     ///
-    /// Behind a pooler of transactions nothing is kept beyond one: no statement is remembered as prepared, and no option
-    /// is sent at the start of a connection but those that every pooler takes.
+    /// Behind a pooler of transactions no statement is remembered as prepared.
     #[must_use]
     pub fn new(options: PgConnectOptions, max_connections: u32, pooler: Pooler) -> Self {
         let options = match pooler {
             Pooler::None => options,
-            Pooler::Transaction => options.extra_float_digits(None).statement_cache_capacity(0),
+            Pooler::Transaction => options.statement_cache_capacity(0),
         };
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)

@@ -219,8 +219,9 @@ impl Jobs {
 
 /// The cause of an internal error is in the log alone.
 fn report(sweep: Sweep, error: &Error) {
-    match error {
-        Error::Internal(cause) => tracing::error!(job = sweep.name(), "a sweep failed: {cause:#}"),
-        _ => tracing::warn!(job = sweep.name(), error = %error, "a sweep failed; the next run tries again"),
+    if let Error::Internal(cause) = error {
+        tracing::error!(job = sweep.name(), "a sweep failed: {cause:#}");
+    } else {
+        tracing::warn!(job = sweep.name(), error = %error, "a sweep failed; the next run tries again");
     }
 }

@@ -394,7 +394,7 @@ pub(super) static GROUPS: &[Group] = &[
             .default("1440"),
             key(
                 "DECAY_AFTER_DAYS",
-                Kind::Number(0.0, 36_500.0),
+                Kind::Whole(1, 36_500),
                 "Episodic memories that were not stored, stated again or recalled for so long start to lose confidence.",
             )
             .default("30"),

@@ -69,8 +69,10 @@ pub async fn standing(db: &Db, job: &str, lock_key: i64) -> Result<Standing> {
     Ok(Standing { last_start: row.last_start, is_running: row.is_running })
 }
 
-/// Notes that a run starts; answers its number. The caller has the job's lock, so that an earlier run that did not end is
-/// lost. With `reuse`, the run takes the place of the one before where that changed nothing.
+/// Notes that a run starts; answers its number.
+///
+/// The caller has the job's lock, so that an earlier run that did not end is lost. With `reuse`, the run takes the place
+/// of the one before where that changed nothing.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
@@ -173,8 +175,9 @@ pub async fn last_success(db: &Db, job: &str) -> Result<Option<DateTime<Utc>>> {
     Ok(at.flatten())
 }
 
-/// One more failure in a scope; answers how many in a row there were. One after which a fact was made starts a new row:
-/// the scope is only slow.
+/// One more failure in a scope; answers how many in a row there were.
+///
+/// One after which a fact was made starts a new row: the scope is only slow.
 ///
 /// # Errors
 /// When the connection is lost.

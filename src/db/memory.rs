@@ -118,8 +118,10 @@ pub async fn active_with_hash(tx: &mut Tx, scope: ScopeId, hash: &[u8; 32]) -> R
     .await?)
 }
 
-/// One more statement of a known memory: support counts every one, and confidence closes `rise` of the gap to 1 once
-/// for each source that had not stated it before. Decay starts anew. Answers support and confidence.
+/// One more statement of a known memory. Answers support and confidence.
+///
+/// Support counts every one; confidence closes `rise` of the gap to 1 once for each source that had not stated it before;
+/// decay starts anew.
 ///
 /// # Errors
 /// `not_found` when the memory is gone; otherwise when the connection is lost.

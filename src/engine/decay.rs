@@ -60,8 +60,8 @@ mod tests {
     }
 
     fn at(day: f64) -> DateTime<Utc> {
-        let seconds = TimeDelta::try_milliseconds((day * 86_400_000.0) as i64).unwrap();
-        "2026-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap() + seconds
+        let time = std::time::Duration::from_secs_f64(day * 86_400.0);
+        "2026-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap() + time
     }
 
     #[test]

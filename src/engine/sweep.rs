@@ -121,9 +121,10 @@ impl FromStr for Sweep {
     }
 }
 
-/// Time is cut into ticks of one interval each, counted from the epoch, the same for all replicas: a sweep whose last run
-/// started in an earlier tick is due. So each tick has one run, whenever replicas start and ring, and a run that was
-/// missed is made up for at once.
+/// Whether a sweep whose last run started at `last` is due: whether that was in an earlier tick.
+///
+/// Time is cut into ticks of one interval each, counted from the epoch, the same for all replicas. So each tick has one
+/// run, whenever replicas start and ring, and a run that was missed is made up for at once.
 #[must_use]
 pub fn is_due(last: Option<DateTime<Utc>>, now: DateTime<Utc>, interval: Duration) -> bool {
     last.is_none_or(|last| tick(last, interval) < tick(now, interval))

@@ -19,7 +19,7 @@ const CHUNK_LIMIT: Duration = Duration::from_mins(5);
 impl Jobs {
     pub(super) async fn work(&self, sweep: Sweep, lock: &mut SweepLock, tally: &mut Tally) -> Result<Ran> {
         match sweep {
-            Sweep::Consolidate => self.consolidate(lock, tally).await,
+            Sweep::Consolidate => Box::pin(self.consolidate(lock, tally)).await,
             Sweep::Decay => self.decay(lock, tally).await,
             Sweep::Embed => self.embed(lock, tally).await,
             Sweep::Prune => self.prune(lock, tally).await,

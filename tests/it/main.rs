@@ -18,6 +18,7 @@ mod list;
 mod llm;
 mod local_model;
 mod matrix;
+mod pooler;
 mod process;
 mod protocol;
 mod recall;
