@@ -31,6 +31,7 @@ mod starts;
 mod store;
 mod support;
 mod sweeps;
+mod sweeps_process;
 mod time;
 mod tokens;
 mod tools;
