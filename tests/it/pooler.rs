@@ -1,4 +1,4 @@
-//! A pooler that gives each transaction another session: PgBouncer, with the settings of Debian.
+//! A pooler that gives each transaction another session: `PgBouncer`, with the settings of Debian.
 
 use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};

@@ -110,7 +110,7 @@ async fn of_three_replicas_one_runs_each_tick_and_another_takes_over_from_one_th
     let at = replicas.iter().position(|(name, _)| *name == owner).unwrap();
     let (_, killed) = replicas.remove(at);
     killed.signal(Signal::SIGKILL);
-    let killed_at = Utc::now();
+    let killed_at: DateTime<Utc> = ask(&mut test, "now()").await;
     killed.end().await;
     wait_until(&mut test, &format!("coalesce({OWNER}, '{owner}') <> '{owner}'")).await;
     release(&mut test).await;
