@@ -1,5 +1,6 @@
 //! What sweeps change, when they run, and what stands in their way.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -7,8 +8,10 @@ use memser::db::lock::SweepLock;
 use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
+use wiremock::matchers::method;
+use wiremock::{Mock, Request, ResponseTemplate};
 
-use crate::support::{ADMIN, TestApp, TestAppBuilder, bulk, start_of_time};
+use crate::support::{ADMIN, TestApp, TestAppBuilder, bulk, embedder, start_of_time};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -102,7 +105,7 @@ async fn confidence(app: &TestApp, scope: &str) -> f64 {
 
 #[tokio::test]
 async fn untouched_memories_lose_confidence_and_nothing_else() {
-    let app = decaying().start().await;
+    let app = decaying().set("DECAY_FLOOR", "0.2").start().await;
     app.admin().store("user:1", "Anna plays the violin").await;
     let before = listed(&app, "user:1").await[0].clone();
     app.clock.advance(DAY * 30);
@@ -121,7 +124,7 @@ async fn untouched_memories_lose_confidence_and_nothing_else() {
     // Nothing is deleted, and none falls below the floor.
     app.clock.advance(DAY * 5_000);
     app.jobs.run(Sweep::Decay).await;
-    assert!((confidence(&app, "user:1").await - 0.1).abs() < 1e-6);
+    assert!((confidence(&app, "user:1").await - 0.2).abs() < 1e-6);
     app.jobs.run(Sweep::Decay).await;
     assert_eq!(runs(&app, "decay").await.last().unwrap().1, json!({ "changed": 0 }));
     app.stop().await;
@@ -459,6 +462,47 @@ async fn a_scope_that_hangs_is_cut_off_and_the_others_proceed() {
     // The lock is free again.
     assert_eq!(app.jobs.run(Sweep::Consolidate).await, Ran::Failed);
     wake(&mut app.database.connect().await).await;
+    app.stop().await;
+}
+
+/// Alike texts get alike vectors from an endpoint that works, while it does.
+#[tokio::test]
+async fn an_embedder_that_fails_or_answers_nonsense_holds_up_no_fact_and_one_that_hangs_is_cut_off() {
+    let alike = |_: &str| vec![1.0, 0.0];
+    let endpoint = embedder::endpoint(alike).await;
+    let app = embedder::asking(&endpoint.uri(), 2)
+        .consolidating()
+        .set("CONSOLIDATION_TIMEOUT_SECONDS", "1")
+        .start()
+        .await;
+    for scope in ["fails", "nonsense", "hangs"] {
+        fill(&app, scope).await;
+    }
+    let answers = [
+        ResponseTemplate::new(400),
+        ResponseTemplate::new(200).set_body_string("{\"data\": [{\"index\": 0, \"embedding\": \"none\"}]}"),
+        ResponseTemplate::new(200).set_delay(Duration::from_secs(30)),
+    ];
+    endpoint.reset().await;
+    // By turns: each scope asks for the vector of its fact, and the one that hangs is asked last.
+    let asked = AtomicUsize::new(0);
+    let respond = move |_: &Request| {
+        let turn = asked.fetch_add(1, Ordering::Relaxed);
+        answers[turn.min(2)].clone()
+    };
+    Mock::given(method("POST")).respond_with(respond).mount(&endpoint).await;
+    let ran = app.jobs.run(Sweep::Consolidate).await;
+    let made = [facts(&app, "fails").await, facts(&app, "nonsense").await, facts(&app, "hangs").await];
+    let (_, detail) = runs(&app, "consolidate").await.pop().unwrap();
+    assert_eq!((ran, made.iter().sum::<usize>()), (Ran::Failed, 2), "{made:?} {detail}");
+    assert_eq!(detail["failed_scopes"], 1, "{detail}");
+    assert!(detail["failed"][0]["reason"].as_str().unwrap().starts_with("timeout"), "{detail}");
+    // What waits for its vector gets it, and the scope its fact, once the endpoint works.
+    embedder::answer_with(&endpoint, alike).await;
+    app.clock.advance(Duration::from_hours(1));
+    assert_eq!(app.jobs.run(Sweep::Embed).await, Ran::Done);
+    assert_eq!(app.jobs.run(Sweep::Consolidate).await, Ran::Done);
+    assert_eq!(facts(&app, "hangs").await, 1);
     app.stop().await;
 }
 
