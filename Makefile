@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance interop rest lint lint-deploy prepare reference postgres model clean
+.PHONY: help run test pooler conformance interop rest lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -16,6 +16,10 @@ run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL nam
 test: ## Run all tests, with throw-away servers
 	@scripts/toolchain.sh
 	@scripts/test-services.sh cargo test --locked
+
+pooler: ## Run the integration tests with a pooler of transactions between memser and Postgres
+	@scripts/toolchain.sh
+	@MEMSER_TEST_THROUGH_POOLER=1 scripts/test-services.sh cargo test --locked --test it
 
 conformance: ## Run the official MCP conformance suite against a live memser
 	@scripts/live.sh scripts/conformance.sh
@@ -55,4 +59,4 @@ model: ## Get a sentence transformer into .models/, for recall by meaning withou
 
 clean: ## Remove what was built and got; memories are not touched
 	cargo clean
-	rm -rf .postgres .redis .models .tools
+	rm -rf .postgres .redis .pgbouncer .models .tools

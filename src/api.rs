@@ -4,6 +4,7 @@
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
 mod inspect;
+mod job;
 mod resolve;
 mod store;
 
@@ -19,6 +20,7 @@ pub use inspect::{
     AuditAnswer, AuditArgs, AuditEntry, ConflictsAnswer, ConflictsArgs, OpenConflict, ScopeView,
     ScopesAnswer, ScopesArgs,
 };
+pub use job::{JobView, JobsAnswer, JobsArgs, ParkedView, RunView};
 pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 

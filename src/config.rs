@@ -8,6 +8,7 @@ pub mod key;
 mod keys;
 pub mod reference;
 pub mod source;
+mod sweeps;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,11 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use crate::auth::{JwtSettings, TokenLimits};
+use crate::db::Pooler;
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::{Bm25, Weights};
+use crate::engine::sweep::Sweeps;
 use crate::engine::{Quota, SecretPolicy};
 use crate::model::ConflictPolicy;
 use crate::provider::chat::ChatSettings;
@@ -30,6 +33,7 @@ use crate::provider::openai::OpenAiSettings;
 
 use source::Origin;
 pub use source::Source;
+use sweeps::sweeps;
 
 /// Everything that an operator can set.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ pub struct Config {
     pub embedding_cache_bytes: u64,
     /// What the engine decides by.
     pub decisions: Decisions,
-    /// When sweeps run.
+    /// When sweeps run and what they go by.
     pub sweeps: Sweeps,
     /// What is logged, as `tracing` filters write it.
     pub log: String,
@@ -86,7 +90,18 @@ pub enum Storage {
     /// A private Postgres in a data folder.
     Embedded(EmbeddedSettings),
     /// A Postgres that somebody else runs.
-    External(Box<PgConnectOptions>),
+    External(Box<External>),
+}
+
+/// How to reach a Postgres that somebody else runs.
+#[derive(Clone, Debug)]
+pub struct External {
+    /// For requests.
+    pub options: PgConnectOptions,
+    /// For what needs a session of its own: migrations, locks of sweeps, indexes.
+    pub direct: PgConnectOptions,
+    /// What is between the first and the database.
+    pub pooler: Pooler,
 }
 
 /// What embeds texts.
@@ -176,21 +191,6 @@ impl PartialWeights {
     }
 }
 
-/// When sweeps run.
-#[derive(Clone, Copy, Debug)]
-pub struct Sweeps {
-    /// Whether this replica runs any.
-    pub enabled: bool,
-    /// Between two consolidations.
-    pub consolidation_interval: Duration,
-    /// A scope with fewer memories to consolidate waits.
-    pub consolidation_min_episodic: u32,
-    /// Between two decays.
-    pub decay_interval: Duration,
-    /// Memories untouched for so long decay.
-    pub decay_after_days: u32,
-}
-
 impl Config {
     /// Parses what was read.
     ///
@@ -198,7 +198,6 @@ impl Config {
     /// When a value is wrong; the message names the setting and never shows a secret.
     pub fn parse(source: &Source) -> anyhow::Result<Self> {
         let seconds = |name| source.set(name).map(Duration::from_secs);
-        let minutes = |name| source.set::<u64>(name).map(|minutes| Duration::from_secs(minutes * 60));
         let (issuer, alternatives) = (issuer::issuer(source)?, alternatives(source)?);
         Ok(Self {
             bind: source.set("MEMSER_BIND")?,
@@ -224,13 +223,7 @@ impl Config {
             alternatives,
             embedding_cache_bytes: source.set::<u64>("EMBEDDING_CACHE_MIB")? * 1024 * 1024,
             decisions: decisions(source)?,
-            sweeps: Sweeps {
-                enabled: source.set("ENABLE_SCHEDULER")?,
-                consolidation_interval: minutes("CONSOLIDATION_INTERVAL_MINUTES")?,
-                consolidation_min_episodic: source.set("CONSOLIDATION_MIN_EPISODIC")?,
-                decay_interval: minutes("DECAY_INTERVAL_MINUTES")?,
-                decay_after_days: source.set("DECAY_AFTER_DAYS")?,
-            },
+            sweeps: sweeps(source)?,
             log: source.set("MEMSER_LOG")?,
             log_json: source.text("MEMSER_LOG_FORMAT") == Some("json"),
         })
@@ -262,17 +255,42 @@ impl Config {
 
 fn storage(source: &Source) -> anyhow::Result<Storage> {
     let Some(url) = source.text("DATABASE_URL") else {
+        for name in ["DATABASE_DIRECT_URL", "DATABASE_POOLER"] {
+            anyhow::ensure!(
+                source.text(name).is_none(),
+                "{name} is set without DATABASE_URL: set that as well"
+            );
+        }
         return Ok(Storage::Embedded(EmbeddedSettings {
             data_dir: source.maybe("MEMSER_DATA_DIR")?,
             pg_bin: source.maybe("MEMSER_PG_BIN")?,
             pg_user: source.set("MEMSER_PG_USER")?,
         }));
     };
-    // The parser's own message may show the URL, and with it the password.
-    let Ok(options) = url.parse() else {
-        bail!("DATABASE_URL is no Postgres URL: postgres://user:password@host:5432/database");
+    let direct = source.text("DATABASE_DIRECT_URL");
+    let pooler = match (source.text("DATABASE_POOLER"), direct) {
+        (Some("transaction"), None) => bail!(
+            "DATABASE_POOLER=transaction needs DATABASE_DIRECT_URL, a way to the database past the pooler: migrations, \
+             the locks of sweeps and indexes need a session of their own"
+        ),
+        (Some("transaction"), _) | (None, Some(_)) => Pooler::Transaction,
+        _ => Pooler::None,
     };
-    Ok(Storage::External(Box::new(options)))
+    let options = postgres("DATABASE_URL", url)?;
+    let direct = direct.map(|url| postgres("DATABASE_DIRECT_URL", url)).transpose()?;
+    let direct = direct.unwrap_or_else(|| options.clone());
+    Ok(Storage::External(Box::new(External { options, direct, pooler })))
+}
+
+/// The parser's own message may show the URL, and with it the password.
+///
+/// Left out is an option at the start of a connection that poolers refuse: the servers that memser takes write numbers in
+/// full without it.
+fn postgres(name: &str, url: &str) -> anyhow::Result<PgConnectOptions> {
+    let Ok(options) = url.parse::<PgConnectOptions>() else {
+        bail!("{name} is no Postgres URL: postgres://user:password@host:5432/database");
+    };
+    Ok(options.extra_float_digits(None))
 }
 
 fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {

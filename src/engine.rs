@@ -1,12 +1,13 @@
 //! The decisions behind each tool.
 //!
 //! One file a tool holds what an [`Engine`] does; its first line is the scope check, so that no transport can forget
-//! it. `judge`, `guard`, `score` and `cluster` are pure: no I/O, no clock.
+//! it. `judge`, `guard`, `score`, `cluster`, `decay` and `sweep` are pure: no I/O, no clock.
 
 mod arbiter;
 pub mod cluster;
 mod consolidate;
 mod cursor;
+pub mod decay;
 mod forget;
 pub mod guard;
 mod inspect;
@@ -16,6 +17,7 @@ mod judgement;
 mod list;
 pub mod maintain;
 pub mod models;
+pub mod overview;
 mod recall;
 mod resolve;
 pub mod score;
@@ -23,6 +25,7 @@ mod secret;
 mod settle;
 mod statement;
 mod store;
+pub mod sweep;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -50,6 +53,7 @@ use judge::ConflictRule;
 use models::Models;
 use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
+use sweep::Sweeps;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,6 +82,8 @@ pub struct Settings {
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.
     pub snapshot_retention_days: u32,
+    /// When sweeps run and what they go by.
+    pub sweeps: Sweeps,
 }
 
 /// How much a scope may hold of durable memories, superseded ones included; as much as it likes by default.

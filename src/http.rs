@@ -1,4 +1,5 @@
-//! The HTTP service: `/mcp` with the layers in front of it, health, and the metadata that OAuth clients look for.
+//! The HTTP service: `/mcp` with the layers in front of it, health, what operators look at, and the metadata that OAuth
+//! clients look for.
 //!
 //! From the outside in: request id and log line, panics, `Host` and `Origin`, CORS, token and rate limit, the
 //! message's envelope, life signs for silent calls, rmcp.

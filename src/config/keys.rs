@@ -144,6 +144,20 @@ pub(super) static GROUPS: &[Group] = &[
             .unset("a private Postgres")
             .secret(),
             key(
+                "DATABASE_POOLER",
+                Kind::OneOf(&["none", "transaction"]),
+                "`transaction` where `DATABASE_URL` leads to a pooler that gives each transaction a session, such as \
+                 PgBouncer with `pool_mode = transaction`; it needs `DATABASE_DIRECT_URL`. A pooler of sessions is `none`.",
+            )
+            .unset("`transaction` when `DATABASE_DIRECT_URL` is set, else `none`"),
+            key(
+                "DATABASE_DIRECT_URL",
+                Kind::Url("postgres://user:password@host:5432/database"),
+                "The same database past the pooler, for migrations, the locks of sweeps and indexes.",
+            )
+            .unset("`DATABASE_URL`")
+            .secret(),
+            key(
                 "DATABASE_MAX_CONNECTIONS",
                 Kind::Whole(2, 1_000),
                 "The most connections of the pool. A running sweep has one more of its own.",
@@ -354,17 +368,41 @@ pub(super) static GROUPS: &[Group] = &[
                 "Whether this replica runs sweeps. At least one has to: pending embeddings are filled in by a sweep.",
             )
             .default("true"),
-            key("CONSOLIDATION_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two consolidations.")
-                .default("60"),
+            key(
+                "CONSOLIDATION_INTERVAL_MINUTES",
+                Kind::Number(0.0, 525_600.0),
+                "Between two consolidations; `0` for none but those that are asked for.",
+            )
+            .default("60"),
             key(
                 "CONSOLIDATION_MIN_EPISODIC",
                 Kind::Whole(2, 1_000_000),
                 "A scope with fewer memories to consolidate waits.",
             )
             .default("50"),
-            key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
-            key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
-                .default("30"),
+            key(
+                "CONSOLIDATION_TIMEOUT_SECONDS",
+                Kind::Whole(1, 86_400),
+                "How long one scope may take in one run. What it finished by then stays.",
+            )
+            .default("600"),
+            key(
+                "DECAY_INTERVAL_MINUTES",
+                Kind::Number(0.0, 525_600.0),
+                "Between two decays; `0` for none but those that are asked for. How much is lost does not depend on it.",
+            )
+            .default("1440"),
+            key(
+                "DECAY_AFTER_DAYS",
+                Kind::Whole(1, 36_500),
+                "Episodic memories that were not stored, stated again or recalled for so long start to lose confidence.",
+            )
+            .default("30"),
+            key("DECAY_HALF_LIFE_DAYS", Kind::Number(0.01, 36_500.0), "In how long they lose half of it.")
+                .default("90"),
+            key("DECAY_FLOOR", Kind::Number(0.0, 1.0), "No confidence decays below.").default("0.1"),
+            key("DECAY_PROTECTED_TAGS", Kind::List, "Memories with any of these tags do not decay.")
+                .default("pinned"),
             key(
                 "SNAPSHOT_RETENTION_DAYS",
                 Kind::Whole(0, 36_500),
@@ -373,7 +411,7 @@ pub(super) static GROUPS: &[Group] = &[
             .default("30"),
         ],
         introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
-                       expired every\n10 minutes.\n",
+                       expired every\n10 minutes. See [sweeps](sweeps.md).\n",
     },
     Group {
         title: "Logging",

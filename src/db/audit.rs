@@ -33,7 +33,7 @@ pub struct AuditRow {
     pub detail: Value,
 }
 
-/// Appends rows, through a change's own transaction or any connection.
+/// Appends rows, through a change's own transaction or another.
 ///
 /// # Errors
 /// When the connection is lost.

@@ -144,15 +144,22 @@ pub async fn page(db: &Db, page: &Page) -> Result<Vec<Held>> {
     Ok(rows)
 }
 
-/// The scopes with at least `min` rows to consolidate, fullest first.
+/// The scopes with at least `min` rows to consolidate, fullest first, without those that are parked after `tries`
+/// failures in a row.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
-pub async fn to_consolidate(db: &Db, min: i64) -> Result<Vec<Scope>> {
+pub async fn to_consolidate(db: &Db, min: i64, tries: i32, now: DateTime<Utc>) -> Result<Vec<Scope>> {
     let mut tx = Tx::all_scopes(db).await?;
     let names = sqlx::query_scalar!(
-        "select name from scopes where unconsolidated >= $1 order by unconsolidated desc, scope_id",
-        min
+        "select name from scopes s
+          where unconsolidated >= $1
+            and not exists (select from consolidation_failures f
+                             where f.scope_id = s.scope_id and f.tries >= $2 and f.retry_at > $3)
+          order by unconsolidated desc, scope_id",
+        min,
+        tries,
+        now
     )
     .fetch_all(tx.conn())
     .await?;

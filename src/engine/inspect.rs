@@ -165,7 +165,7 @@ impl Engine {
     }
 
     /// Notes a call that was for no single scope.
-    fn audit_unscoped(
+    pub(super) fn audit_unscoped(
         &self,
         caller: &Caller,
         action: &'static str,

@@ -288,7 +288,9 @@ impl Engine {
         known: Likeness,
     ) -> Result<StoreAnswer> {
         let source = statement.source.as_deref();
-        let (support, confidence) = memory::support(tx, scope, known.id, source, CONFIDENCE_RISE).await?;
+        let now = self.clock.now();
+        let (support, confidence) =
+            memory::support(tx, scope, known.id, source, CONFIDENCE_RISE, now).await?;
         let stored = fetch_one(tx, scope, known.id).await?;
         let pending = db::embedding::is_pending(tx, self.models.active(), scope, known.id).await?;
         Ok(StoreAnswer {

@@ -1,6 +1,6 @@
 //! One scope never sees another: neither through a tool nor past it.
 
-use memser::db::{Db, ScopeId, Tx};
+use memser::db::{Db, Pooler, ScopeId, Tx};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -154,7 +154,8 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
     // Consolidation is not what is tested here.
     sqlx::raw_sql(
         "insert into memory_origin select a.scope_id, a.id, b.id from memories a
-           join memories b on a.scope_id = b.scope_id and a.id < b.id",
+           join memories b on a.scope_id = b.scope_id and a.id < b.id;
+         insert into consolidation_failures select scope_id, 1, 'timeout', now(), now() from scopes",
     )
     .execute(&mut superuser)
     .await
@@ -164,7 +165,8 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
         .await
         .unwrap();
     let [a, b] = scopes[..] else { panic!("{scopes:?}") };
-    let db = Db::new(app.database.url.parse().unwrap(), 2);
+    let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
+    let mut outside = app.database.connect_as_memser().await;
     for table in &tables {
         let count = |of: i64| format!("select count(*) from {table} where scope_id = {of}");
         let own: i64 = sqlx::query_scalar(AssertSqlSafe(count(a))).fetch_one(&mut superuser).await.unwrap();
@@ -195,7 +197,7 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
                 sqlx::query(AssertSqlSafe(format!("delete from {table}"))).execute(tx.conn()).await.unwrap();
             assert_eq!(deleted.rows_affected(), own.unsigned_abs(), "{table}");
         }
-        let unset = sqlx::query(AssertSqlSafe(all)).fetch_one(db.pool()).await.unwrap();
+        let unset = sqlx::query(AssertSqlSafe(all)).fetch_one(&mut outside).await.unwrap();
         assert_eq!(unset.get::<i64, _>(0), 0, "{table} is readable without a scope");
     }
     db.close().await;
@@ -253,7 +255,7 @@ async fn words_are_read_from_the_index_alone_behind_the_wall() {
     ] {
         sqlx::raw_sql(statement).execute(&mut superuser).await.unwrap();
     }
-    let db = Db::new(app.database.url.parse().unwrap(), 2);
+    let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
     let scope: i64 =
         sqlx::query_scalar("select scope_id from scopes").fetch_one(&mut superuser).await.unwrap();
     let mut tx = Tx::for_scope(&db, ScopeId(scope)).await.unwrap();

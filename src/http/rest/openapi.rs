@@ -12,8 +12,8 @@ use super::memories::{BatchAnswer, BatchArgs, ForgetOneArgs, GetArgs};
 use super::problem::Problem;
 use crate::api::{
     AuditAnswer, AuditArgs, ConflictsAnswer, ConflictsArgs, ConsolidateAnswer, ConsolidateArgs, ForgetAnswer,
-    ForgetArgs, ListAnswer, ListArgs, MemoryView, RecallAnswer, RecallArgs, ResolveAnswer, ResolveArgs,
-    ScopesAnswer, ScopesArgs, StoreAnswer, StoreArgs,
+    ForgetArgs, JobsAnswer, JobsArgs, ListAnswer, ListArgs, MemoryView, RecallAnswer, RecallArgs,
+    ResolveAnswer, ResolveArgs, ScopesAnswer, ScopesArgs, StoreAnswer, StoreArgs,
 };
 use crate::args::schema;
 
@@ -57,7 +57,7 @@ macro_rules! described {
 }
 
 described!(input: BatchArgs, ConsolidateArgs, ForgetArgs, RecallArgs, ResolveArgs, StoreArgs);
-described!(answer: AuditAnswer, BatchAnswer, ConflictsAnswer, ConsolidateAnswer, ForgetAnswer, ListAnswer,
+described!(answer: AuditAnswer, BatchAnswer, ConflictsAnswer, ConsolidateAnswer, ForgetAnswer, JobsAnswer, ListAnswer,
     MemoryView, Problem, RecallAnswer, ResolveAnswer, ScopesAnswer, StoreAnswer);
 
 /// Lets types be read from query strings: each argument is a parameter.
@@ -71,7 +71,7 @@ macro_rules! queried {
     )+};
 }
 
-queried!(AuditArgs, ConflictsArgs, ForgetOneArgs, GetArgs, ListArgs, ScopesArgs);
+queried!(AuditArgs, ConflictsArgs, ForgetOneArgs, GetArgs, JobsArgs, ListArgs, ScopesArgs);
 
 fn parameters<T: JsonSchema>() -> Vec<Parameter> {
     let schema = schema::input::<T>();
@@ -125,6 +125,7 @@ mod tests {
         assert_kept::<ResolveAnswer>(&schema::answer::<ResolveAnswer>());
         assert_kept::<ConflictsAnswer>(&schema::answer::<ConflictsAnswer>());
         assert_kept::<ScopesAnswer>(&schema::answer::<ScopesAnswer>());
+        assert_kept::<JobsAnswer>(&schema::answer::<JobsAnswer>());
         assert_kept::<AuditAnswer>(&schema::answer::<AuditAnswer>());
         assert_kept::<BatchAnswer>(&schema::answer::<BatchAnswer>());
         assert_kept::<Problem>(&schema::answer::<Problem>());

@@ -10,8 +10,8 @@ use utoipa_axum::routes;
 use super::call::{Given, Operation, Rest, answer, tagged};
 use super::problem::Problem;
 use crate::api::{
-    AuditAnswer, AuditArgs, ConflictsAnswer, ConflictsArgs, ConsolidateAnswer, ConsolidateArgs,
-    ResolveAnswer, ResolveArgs, ScopesAnswer, ScopesArgs,
+    AuditAnswer, AuditArgs, ConflictsAnswer, ConflictsArgs, ConsolidateAnswer, ConsolidateArgs, JobsAnswer,
+    JobsArgs, ResolveAnswer, ResolveArgs, ScopesAnswer, ScopesArgs,
 };
 use crate::auth::Caller;
 use crate::engine::Engine;
@@ -20,6 +20,7 @@ use crate::model::Action;
 
 const LIST_CONFLICTS: Operation = Operation { name: "list_conflicts", action: Action::Read };
 const LIST_SCOPES: Operation = Operation { name: "list_scopes", action: Action::Read };
+const LIST_JOBS: Operation = Operation { name: "list_jobs", action: Action::Admin };
 const READ_AUDIT: Operation = Operation { name: "read_audit", action: Action::Admin };
 
 pub(super) fn router() -> OpenApiRouter<Rest> {
@@ -29,6 +30,7 @@ pub(super) fn router() -> OpenApiRouter<Rest> {
         .routes(routes!(resolve))
         .routes(routes!(scopes))
         .routes(routes!(audit))
+        .routes(routes!(jobs))
 }
 
 /// Consolidate memories
@@ -113,4 +115,21 @@ async fn audit(
     let run = async |engine: &Engine, args| engine.audit_log(&caller, args).await;
     let calls: AuditAnswer = rest.call(&caller, READ_AUDIT, Ok(given), run).await?;
     Ok(answer(StatusCode::OK, &calls))
+}
+
+/// List jobs
+///
+/// Each sweep with its last runs, and the scopes that consolidation leaves alone for a while. Needs the admin grant;
+/// only scopes that the token administers are named.
+#[utoipa::path(get, path = "/v1/jobs", tag = "admin", params(JobsArgs),
+    responses((status = 200, description = "The jobs", body = JobsAnswer),
+              (status = "default", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+async fn jobs(
+    State(rest): State<Rest>,
+    Extension(caller): Extension<Caller>,
+    given: Given,
+) -> Result<Response, Response> {
+    let run = async |engine: &Engine, args| engine.jobs(&caller, args).await;
+    let jobs: JobsAnswer = rest.call(&caller, LIST_JOBS, Ok(given), run).await?;
+    Ok(answer(StatusCode::OK, &jobs))
 }
