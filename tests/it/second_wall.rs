@@ -29,12 +29,13 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 44] = [
+const FUNCTIONS: [&str; 45] = [
     "consolidation::episodes",
     "embedding::is_pending",
     "embedding::of_text",
     "embedding::likeness",
     "conflict::open_pairs",
+    "conflict::page",
     "history::chain_to",
     "history::told_before",
     "history::active_end",
@@ -118,6 +119,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "embedding::likeness" => {
             Some(!embedding::likeness(tx, of.space, at, ids, &of.vector).await?.is_empty())
         }
+        "conflict::page" => Some(!conflict::page(tx, at, None, 10).await?.is_empty()),
         "conflict::open_pairs" => Some(!conflict::open_pairs(tx, at, of.pair.1).await?.is_empty()),
         "conflict::open" => {
             let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[0], old: ids[1] };
