@@ -8,6 +8,7 @@ pub mod key;
 mod keys;
 pub mod reference;
 pub mod source;
+mod storage;
 mod sweeps;
 
 use std::net::SocketAddr;
@@ -16,11 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use secrecy::SecretString;
-use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use crate::auth::{JwtSettings, TokenLimits};
-use crate::db::Pooler;
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::{Bm25, Weights};
@@ -33,6 +32,8 @@ use crate::provider::openai::OpenAiSettings;
 
 use source::Origin;
 pub use source::Source;
+use storage::storage;
+pub use storage::{External, Storage};
 use sweeps::sweeps;
 
 /// Everything that an operator can set.
@@ -82,26 +83,6 @@ pub struct Config {
     pub log: String,
     /// One JSON object a line instead of text.
     pub log_json: bool,
-}
-
-/// The durable store.
-#[derive(Debug)]
-pub enum Storage {
-    /// A private Postgres in a data folder.
-    Embedded(EmbeddedSettings),
-    /// A Postgres that somebody else runs.
-    External(Box<External>),
-}
-
-/// How to reach a Postgres that somebody else runs.
-#[derive(Clone, Debug)]
-pub struct External {
-    /// For requests.
-    pub options: PgConnectOptions,
-    /// For what needs a session of its own: migrations, locks of sweeps, indexes.
-    pub direct: PgConnectOptions,
-    /// What is between the first and the database.
-    pub pooler: Pooler,
 }
 
 /// What embeds texts.
@@ -251,46 +232,6 @@ impl Config {
             None => Url::parse(&format!("http://{listening}")).context("the listen address makes no URL"),
         }
     }
-}
-
-fn storage(source: &Source) -> anyhow::Result<Storage> {
-    let Some(url) = source.text("DATABASE_URL") else {
-        for name in ["DATABASE_DIRECT_URL", "DATABASE_POOLER"] {
-            anyhow::ensure!(
-                source.text(name).is_none(),
-                "{name} is set without DATABASE_URL: set that as well"
-            );
-        }
-        return Ok(Storage::Embedded(EmbeddedSettings {
-            data_dir: source.maybe("MEMSER_DATA_DIR")?,
-            pg_bin: source.maybe("MEMSER_PG_BIN")?,
-            pg_user: source.set("MEMSER_PG_USER")?,
-        }));
-    };
-    let direct = source.text("DATABASE_DIRECT_URL");
-    let pooler = match (source.text("DATABASE_POOLER"), direct) {
-        (Some("transaction"), None) => bail!(
-            "DATABASE_POOLER=transaction needs DATABASE_DIRECT_URL, a way to the database past the pooler: migrations, \
-             the locks of sweeps and indexes need a session of their own"
-        ),
-        (Some("transaction"), _) | (None, Some(_)) => Pooler::Transaction,
-        _ => Pooler::None,
-    };
-    let options = postgres("DATABASE_URL", url)?;
-    let direct = direct.map(|url| postgres("DATABASE_DIRECT_URL", url)).transpose()?;
-    let direct = direct.unwrap_or_else(|| options.clone());
-    Ok(Storage::External(Box::new(External { options, direct, pooler })))
-}
-
-/// The parser's own message may show the URL, and with it the password.
-///
-/// Left out is an option at the start of a connection that poolers refuse: the servers that memser takes write numbers in
-/// full without it.
-fn postgres(name: &str, url: &str) -> anyhow::Result<PgConnectOptions> {
-    let Ok(options) = url.parse::<PgConnectOptions>() else {
-        bail!("{name} is no Postgres URL: postgres://user:password@host:5432/database");
-    };
-    Ok(options.extra_float_digits(None))
 }
 
 fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {

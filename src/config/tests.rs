@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::db::Pooler;
 use crate::engine::score::Bm25;
 
 use super::*;
