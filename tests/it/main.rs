@@ -21,6 +21,8 @@ mod matrix;
 mod process;
 mod protocol;
 mod recall;
+
+mod recall_large;
 mod review;
 mod scopes;
 mod second_wall;
