@@ -22,6 +22,8 @@ mod process;
 mod protocol;
 mod recall;
 
+mod recall_filters;
+mod recall_kinds;
 mod recall_large;
 mod review;
 mod scopes;
