@@ -230,67 +230,6 @@ async fn every_scoped_table_is_walled_and_keyed_by_scope() {
     app.stop().await;
 }
 
-/// The statement itself, so that no copy of it is tested.
-fn words_statement() -> &'static str {
-    let source = include_str!("../../src/db/recall/words.rs");
-    let from = source.find("with scope as").unwrap();
-    let length = source[from..].find("\"#").unwrap();
-    &source[from..from + length]
-}
-
-#[tokio::test]
-async fn words_are_read_from_the_index_alone_behind_the_wall() {
-    let app = TestApp::start().await;
-    app.admin().store("user:1", TEXTS[0]).await;
-    let mut superuser = app.database.connect().await;
-    for statement in [
-        "insert into memories
-             (scope_id, id, tier, content, content_hash, confidence, created_at, valid_from, seq, token_count)
-             select scope_id, gen_random_uuid(), 'episodic', 'text', sha256(n::text::bytea), 0.5, now(), now(), n, 4
-               from scopes, generate_series(1, 5000) n",
-        "insert into memory_term
-             select scope_id, 'term' || (row_number() over ()) % 500, id, 1, 4 from memories",
-        "vacuum analyze memory_term",
-        "vacuum analyze memories",
-    ] {
-        sqlx::raw_sql(statement).execute(&mut superuser).await.unwrap();
-    }
-    let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
-    let scope: i64 =
-        sqlx::query_scalar("select scope_id from scopes").fetch_one(&mut superuser).await.unwrap();
-    let mut tx = Tx::for_scope(&db, ScopeId(scope)).await.unwrap();
-    let explain = format!("explain {}", words_statement());
-    let (none, no_time): (Option<String>, Option<chrono::DateTime<chrono::Utc>>) = (None, None);
-    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explain))
-        .bind(scope)
-        .bind(vec!["term7", "term77"])
-        .bind(vec![0_i32, 1])
-        .bind(1.2_f64)
-        .bind(0.75_f64)
-        .bind(Vec::<String>::new())
-        .bind(false)
-        .bind(none)
-        .bind(Vec::<String>::new())
-        .bind(no_time)
-        .bind(no_time)
-        .bind(no_time)
-        .bind(false)
-        .bind(true)
-        .bind(50_i64)
-        .bind(1_000_i64)
-        .bind(10_000_i64)
-        .fetch_all(tx.conn())
-        .await
-        .unwrap();
-    let plan = plan.join("\n");
-    assert!(plan.contains("Index Only Scan using memory_term_pkey"), "{plan}");
-    assert!(plan.contains("Index Cond") && plan.contains("(term = "), "{plan}");
-    assert!(!plan.contains("Seq Scan on memory_term") && !plan.contains("Seq Scan on memories"), "{plan}");
-    drop(tx);
-    db.close().await;
-    app.stop().await;
-}
-
 #[tokio::test]
 async fn a_row_for_another_scope_cannot_be_written_from_within_one() {
     let app = TestApp::start().await;

@@ -216,7 +216,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "recall::by_words" => {
             let words: Vec<i32> = (0..).take(terms.len()).collect();
             let asked = Asked { terms: &terms, words: &words, k1: 1.2, b: 0.75 };
-            Some(!recall::by_words(tx, at, asked, &filter, 10).await?.hits.is_empty())
+            Some(!recall::by_words(tx, at, asked, None, &filter, 10).await?.hits.is_empty())
         }
         "recall::by_meaning" => {
             let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?.hits;

@@ -5,7 +5,9 @@ pub mod client;
 pub mod database;
 pub mod embedder;
 pub mod issuer;
+pub mod plans;
 pub mod process;
+pub mod rows;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
