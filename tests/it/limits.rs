@@ -54,6 +54,60 @@ async fn many_stores_at_once_do_not_pass_the_limit() {
 }
 
 #[tokio::test]
+async fn a_token_makes_so_many_scopes_and_uses_as_many_as_there_are() {
+    let app = TestApp::builder()
+        .set("MEMSER_MAX_SCOPES_PER_TOKEN", "2")
+        .token("backend", &["user:*=write"])
+        .start()
+        .await;
+    let (admin, backend) = (app.admin(), app.client("backend"));
+    admin.store("user:of-another", "made by another token").await;
+    for scope in ["user:1", "user:2", "user:1", "user:of-another"] {
+        backend.store(scope, &format!("a text of {scope}")).await;
+    }
+    for ttl in [json!(null), json!(60)] {
+        let arguments = json!({ "scope": "user:3", "content": "one too many", "ttl_seconds": ttl });
+        let error = backend.refused("store_memory", arguments).await;
+        assert_eq!((&error["code"], &error["field"]), (&json!("limit_exceeded"), &json!("scope")));
+        let told = "there is no scope \"user:3\", and this token has made 2 scopes; the limit is 2";
+        assert_eq!(error["message"], told);
+        assert!(error["hint"].as_str().unwrap().contains("MEMSER_MAX_SCOPES_PER_TOKEN"), "{error}");
+    }
+    // What is forgotten makes no room: the scope is still there.
+    backend.ok("forget_memory", json!({ "scope": "user:1", "all": true })).await;
+    backend.refused("store_memory", json!({ "scope": "user:3", "content": "one too many" })).await;
+    admin.store("user:3", "made by another token").await;
+    backend.store("user:3", "now it is there").await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn many_new_scopes_at_once_do_not_pass_the_limit() {
+    let limited = |builder: crate::support::TestAppBuilder| builder.set("MEMSER_MAX_SCOPES_PER_TOKEN", "5");
+    let app = limited(TestApp::builder()).start().await;
+    let second = limited(TestApp::builder().beside(&app)).start().await;
+    let stores = (0..12).map(|number| {
+        let client = if number % 2 == 0 { app.admin() } else { second.admin() };
+        // Two of each name: a scope that two make at once counts once.
+        let scope = format!("user:{}", number / 2 % 6);
+        async move {
+            client.call("store_memory", json!({ "scope": scope, "content": format!("text {number}") })).await
+        }
+    });
+    let outcomes = futures::future::join_all(stores).await;
+    let refused: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_error).collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused.iter().all(|outcome| outcome.structure["error"]["code"] == "limit_exceeded"));
+    let scopes: i64 = sqlx::query_scalar("select count(*) from scopes where created_by = 'MEMSER_TOKEN'")
+        .fetch_one(&mut app.database.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(scopes, 5);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn a_token_has_so_many_requests_answered_at_one_time() {
     let (endpoint, mut heard) = embedder::silent().await;
     let app = embedder::asking(&endpoint.uri(), 8)
