@@ -24,10 +24,6 @@ const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
 /// The longest refusal in plain text that is passed on.
 const REFUSAL_MAX_BYTES: usize = 1_024;
-/// How much of a body beyond the limit is still read.
-const DROPPED_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// For how long.
-const DROP_WAIT: Duration = Duration::from_secs(2);
 /// A body has to arrive within this time.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -122,50 +118,32 @@ fn is_json(headers: &HeaderMap) -> bool {
         || essence.ends_with("+json")
 }
 
-/// Reads the body. One that is too large is read on for a while and dropped: most clients see no answer while they
-/// still send.
+/// Reads the body, as far as it is taken.
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
+    let refuse = |status, code, message: &str| Err(Box::new(rpc_error(status, None, code, message)));
     let too_large = || {
         let message = format!("the body is larger than {limit} bytes");
-        Box::new(rpc_error(StatusCode::PAYLOAD_TOO_LARGE, None, INVALID_REQUEST, &message))
+        refuse(StatusCode::PAYLOAD_TOO_LARGE, INVALID_REQUEST, &message)
     };
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let most = limit + DROPPED_MAX_BYTES;
-    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > most)) {
-        return Err(too_large());
+    if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > limit)) {
+        return too_large();
     }
-    match tokio::time::timeout(BODY_WAIT, collect(body, limit, most)).await {
+    match tokio::time::timeout(BODY_WAIT, collect(body, limit)).await {
         Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_large()),
-        Ok(Err(_)) => {
-            let message = "the body broke off";
-            Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, None, PARSE_ERROR, message)))
-        }
-        Err(_) => {
-            let message = "the body took too long to arrive";
-            Err(Box::new(rpc_error(StatusCode::REQUEST_TIMEOUT, None, INVALID_REQUEST, message)))
-        }
+        Ok(Ok(None)) => too_large(),
+        Ok(Err(_)) => refuse(StatusCode::BAD_REQUEST, PARSE_ERROR, "the body broke off"),
+        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, INVALID_REQUEST, "the body took too long to arrive"),
     }
 }
 
-/// The body's bytes; none where they are more than `limit`. `most` are read of such a body, for a moment.
-async fn collect(mut body: Body, limit: usize, most: usize) -> Result<Option<Bytes>, axum::Error> {
+/// The body's bytes; none where they are more than `limit`.
+async fn collect(mut body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         bytes.extend_from_slice(&frame?.into_data().unwrap_or_default());
         if bytes.len() > limit {
-            let mut seen = bytes.len();
-            drop(bytes);
-            let rest = async {
-                while let Some(Ok(frame)) = body.frame().await
-                    && seen <= most
-                {
-                    seen += frame.into_data().map_or(0, |data| data.len());
-                }
-            };
-            // Whether all of it came does not matter any more.
-            let _ = tokio::time::timeout(DROP_WAIT, rest).await;
             return Ok(None);
         }
     }
@@ -239,5 +217,24 @@ async fn speak_json(response: Response, id: Option<Value>) -> Response {
         }
         (_, "") => rpc_error(status, id, INVALID_REQUEST, status.canonical_reason().unwrap_or("refused")),
         (_, words) => rpc_error(status, id, INVALID_REQUEST, words),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_given_up_after_half_a_minute() {
+        let started = tokio::time::Instant::now();
+        let trickle = stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(" "), ()))
+        });
+        let refused = read(&HeaderMap::new(), Body::from_stream(trickle), 1_000_000).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(started.elapsed(), BODY_WAIT);
     }
 }
