@@ -120,6 +120,8 @@ pub struct Decisions {
     pub max_content_bytes: usize,
     /// How much a scope may hold.
     pub quota: Quota,
+    /// How many scopes a token may make.
+    pub max_scopes_per_token: u64,
     /// What becomes of text that looks like a credential.
     pub secret_policy: SecretPolicy,
     /// Cosine from which two memories may say the same.
@@ -292,6 +294,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             memories: source.maybe("MEMSER_MAX_MEMORIES_PER_SCOPE")?,
             bytes: source.maybe("MEMSER_MAX_BYTES_PER_SCOPE")?,
         },
+        max_scopes_per_token: source.set("MEMSER_MAX_SCOPES_PER_TOKEN")?,
         secret_policy: match source.text("SECRET_POLICY") {
             Some("allow") => SecretPolicy::Allow,
             Some("refuse") => SecretPolicy::Refuse,

@@ -68,6 +68,8 @@ pub struct Settings {
     pub max_content_bytes: usize,
     /// How much a scope may hold.
     pub quota: Quota,
+    /// How many scopes a token may make.
+    pub max_scopes_per_token: u64,
     /// What keeps credentials out.
     pub sieve: Sieve,
     /// Whether similarity alone makes a conflict.

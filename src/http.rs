@@ -1,12 +1,14 @@
 //! The HTTP service: `/mcp` with the layers in front of it, health, what operators look at, and the metadata that OAuth
 //! clients look for.
 //!
-//! From the outside in: request id and log line, panics, `Host` and `Origin`, CORS, token and rate limit, the
-//! message's envelope, life signs for silent calls, rmcp.
+//! From the outside in: request id and log line, what is left of a refused body, requests of two meanings, panics, `Host`
+//! and `Origin`, CORS, token and rate limit, the message's envelope, life signs for silent calls, rmcp.
 
 mod access;
+mod ambiguous;
 mod auth;
 mod body;
+mod drain;
 mod envelope;
 mod health;
 mod keepalive;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{any_service, get};
 use axum::{Json, Router};
@@ -115,7 +117,10 @@ pub fn router(
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)
         .fallback(not_found)
+        .method_not_allowed_fallback(reply::method_not_allowed)
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(ambiguous::refuse))
+        .layer(from_fn(drain::drain))
         .layer(from_fn_with_state(clock, access::record))
 }
 

@@ -108,6 +108,7 @@ fn settings(decisions: &Decisions, sweeps: &Sweeps, clock: &Clock) -> anyhow::Re
         arbiter: arbiter.map(Arc::new),
         max_content_bytes: decisions.max_content_bytes,
         quota: decisions.quota,
+        max_scopes_per_token: decisions.max_scopes_per_token,
         sieve: Sieve::new(decisions.secret_policy)?,
         conflict_rule: decisions.conflict_rule,
         conflict_policy: decisions.conflict_policy,

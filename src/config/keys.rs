@@ -129,10 +129,18 @@ pub(super) static GROUPS: &[Group] = &[
                 "The most bytes of content of a scope's durable memories. Over it: `limit_exceeded`.",
             )
             .unset("no limit"),
+            key(
+                "MEMSER_MAX_SCOPES_PER_TOKEN",
+                Kind::Whole(1, 1_000_000_000_000),
+                "The most scopes that stores of one token may make. Scopes that others made, and all that exist when the \
+                 limit is lowered, stay open to it. Over it: `limit_exceeded` on `scope`.",
+            )
+            .default("100000"),
         ],
-        introduction: "The first three count in each process by itself: two replicas allow twice as much. Those of a \
-                       scope hold exactly, over all\nreplicas. Known texts are still taken by a full scope, because they \
-                       add nothing.\n",
+        introduction: "The first three count in each process by itself: two replicas allow twice as much. Those of \
+                       memories, bytes and scopes\nhold exactly, over all replicas. Known texts are still taken by a full \
+                       scope, because they add nothing. A scope belongs to\nthe token whose store made it, by the token's \
+                       name or the JWT's `sub`, and is not given back when it is emptied.\n",
     },
     Group {
         title: "Stores",

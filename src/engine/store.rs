@@ -217,10 +217,11 @@ impl Engine {
     }
 
     async fn open_for_store(&self, call: &Call) -> Result<(Tx, ScopeId)> {
-        match self.scope_id(&call.scope).await? {
-            Some(scope) => Ok((Tx::for_scope(&self.db, scope).await?, scope)),
-            None => db::scope::open_or_create(&self.db, &call.scope, call.at).await,
+        if let Some(scope) = self.scope_id(&call.scope).await? {
+            return Ok((Tx::for_scope(&self.db, scope).await?, scope));
         }
+        let most = self.settings.max_scopes_per_token;
+        db::scope::open_or_create(&self.db, &call.scope, &call.subject, most, call.at).await
     }
 
     async fn insert_statement(

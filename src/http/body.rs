@@ -7,10 +7,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 
-/// How much of a body beyond the limit is still read.
-const DROPPED_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// For how long.
-const DROP_WAIT: Duration = Duration::from_secs(2);
 /// A body has to arrive within this time.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -54,16 +50,14 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
         || essence.ends_with("+json")
 }
 
-/// Reads the body. One that is too large is read on for a while and dropped: most clients see no answer while they
-/// still send.
+/// Reads the body, as far as it is taken.
 pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Unread> {
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let most = limit + DROPPED_MAX_BYTES;
-    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > most)) {
+    if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > limit)) {
         return Err(Unread::TooLarge(limit));
     }
-    match tokio::time::timeout(BODY_WAIT, collect(body, limit, most)).await {
+    match tokio::time::timeout(BODY_WAIT, collect(body, limit)).await {
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None)) => Err(Unread::TooLarge(limit)),
         Ok(Err(_)) => Err(Unread::Broken),
@@ -71,25 +65,33 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
 }
 
-/// The body's bytes; none where they are more than `limit`. `most` are read of such a body, for a moment.
-async fn collect(mut body: Body, limit: usize, most: usize) -> Result<Option<Bytes>, axum::Error> {
+/// The body's bytes; none where they are more than `limit`.
+async fn collect(mut body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         bytes.extend_from_slice(&frame?.into_data().unwrap_or_default());
         if bytes.len() > limit {
-            let mut seen = bytes.len();
-            drop(bytes);
-            let rest = async {
-                while let Some(Ok(frame)) = body.frame().await
-                    && seen <= most
-                {
-                    seen += frame.into_data().map_or(0, |data| data.len());
-                }
-            };
-            // Whether all of it came does not matter any more.
-            let _ = tokio::time::timeout(DROP_WAIT, rest).await;
             return Ok(None);
         }
     }
     Ok(Some(bytes.freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_given_up_after_half_a_minute() {
+        let started = tokio::time::Instant::now();
+        let trickle = stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(" "), ()))
+        });
+        let refused = read(&HeaderMap::new(), Body::from_stream(trickle), 1_000_000).await.unwrap_err();
+        assert_eq!((refused, refused.status()), (Unread::Slow, StatusCode::REQUEST_TIMEOUT));
+        assert_eq!(started.elapsed(), BODY_WAIT);
+    }
 }

@@ -39,3 +39,9 @@ pub(super) fn fault(error: &Error) -> Response {
 pub(super) fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")
 }
+
+/// 405 for a method that a path has not; the router says in `Allow` which it has.
+pub(super) async fn method_not_allowed() -> Response {
+    let hint = "The header Allow names the methods of this path.";
+    refusal(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path has no such method", hint)
+}

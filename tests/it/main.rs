@@ -3,6 +3,7 @@
 #![cfg(test)]
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod attack;
 mod consolidate;
 mod degraded;
 mod embed;

@@ -34,7 +34,7 @@ impl Bench {
         let mut scopes = [ScopeId(0); 2];
         for (scope, name) in scopes.iter_mut().zip(["one", "two"]) {
             let name = Scope::parse(name).unwrap();
-            let (tx, id) = open_or_create(&db, &name, start_of_time()).await.unwrap();
+            let (tx, id) = open_or_create(&db, &name, "test", 10, start_of_time()).await.unwrap();
             tx.commit().await.unwrap();
             *scope = id;
         }
