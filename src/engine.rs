@@ -10,7 +10,7 @@ mod cursor;
 pub mod decay;
 mod forget;
 pub mod guard;
-mod inspect;
+pub mod inspect;
 mod journal;
 pub mod judge;
 mod judgement;

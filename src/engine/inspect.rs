@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::{Call, Engine, cursor, view};
 use crate::api::{
-    AuditAnswer, AuditArgs, ConflictsAnswer, ConflictsArgs, OpenConflict, ScopeView, ScopesAnswer, ScopesArgs,
+    AuditAnswer, AuditArgs, ConflictsAnswer, ConflictsArgs, ListArgs, MemoryView, OpenConflict, ScopeView,
+    ScopesAnswer, ScopesArgs,
 };
 use crate::auth::Caller;
 use crate::db::audit::{self, AuditRow};
@@ -15,6 +16,32 @@ use crate::db::memory::fetch;
 use crate::db::{Tx, conflict, scope};
 use crate::error::Result;
 use crate::model::{Action, Scope, check_label, parse_id};
+
+/// Memories of a page of resources.
+const RESOURCES_PAGE: u32 = 50;
+
+/// A page of resources: all of one scope.
+#[derive(Clone, Debug, Default)]
+pub struct ResourcesPage {
+    /// The scope.
+    pub scope: String,
+    /// The memories.
+    pub memories: Vec<MemoryView>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// All scopes that the caller may read: every grant includes reading.
+fn readable(caller: &Caller) -> scope::Page {
+    let mut page = scope::Page::default();
+    for grant in &caller.grants {
+        match grant.exact_scope() {
+            Some(scope) => page.exact.push(scope.as_str().to_owned()),
+            None => page.prefixes.push(grant.prefix().to_owned()),
+        }
+    }
+    page
+}
 
 impl Engine {
     /// Lists a scope's open conflicts, oldest first.
@@ -82,18 +109,12 @@ impl Engine {
     async fn scopes_page(&self, caller: &Caller, args: &ScopesArgs) -> Result<ScopesAnswer> {
         check_label("actor", args.actor.clone())?;
         let limit = cursor::limit(args.limit)?;
-        let mut page = scope::Page {
+        let page = scope::Page {
             prefix: check_label("prefix", args.prefix.clone())?.unwrap_or_default(),
             after: args.cursor.as_deref().map(cursor::decode::<String>).transpose()?.unwrap_or_default(),
             limit: cursor::and_one(limit),
-            ..scope::Page::default()
+            ..readable(caller)
         };
-        for grant in &caller.grants {
-            match grant.exact_scope() {
-                Some(scope) => page.exact.push(scope.as_str().to_owned()),
-                None => page.prefixes.push(grant.prefix().to_owned()),
-            }
-        }
         let mut held = scope::page(&self.db, &page).await?;
         let next_cursor = cursor::cut(&mut held, limit, |held| held.name.clone())?;
         let scopes = held.into_iter().filter_map(|held| {
@@ -107,6 +128,39 @@ impl Engine {
             })
         });
         Ok(ScopesAnswer { scopes: scopes.collect(), next_cursor })
+    }
+
+    /// Lists the memories that the caller may read as resources: scope by scope, newest first in each. A page is of one
+    /// scope, and can be empty.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a foreign cursor; `unavailable`.
+    pub async fn resources(&self, caller: &Caller, cursor: Option<&str>) -> Result<ResourcesPage> {
+        let (scope, inner) = match cursor {
+            Some(cursor) => cursor::decode::<(String, Option<String>)>(cursor)?,
+            None => match self.next_scope(caller, "").await? {
+                Some(first) => (first, None),
+                None => return Ok(ResourcesPage::default()),
+            },
+        };
+        let args = ListArgs {
+            scope: Some(scope.clone()),
+            limit: Some(RESOURCES_PAGE),
+            cursor: inner,
+            ..ListArgs::default()
+        };
+        let listed = self.list(caller, args).await?;
+        let next = match listed.next_cursor {
+            Some(inner) => Some((scope.clone(), Some(inner))),
+            None => self.next_scope(caller, &scope).await?.map(|next| (next, None)),
+        };
+        let next_cursor = next.map(|next| cursor::encode(&next)).transpose()?;
+        Ok(ResourcesPage { scope, memories: listed.memories, next_cursor })
+    }
+
+    async fn next_scope(&self, caller: &Caller, after: &str) -> Result<Option<String>> {
+        let page = scope::Page { after: after.to_owned(), limit: 1, ..readable(caller) };
+        Ok(scope::page(&self.db, &page).await?.pop().map(|held| held.name))
     }
 
     /// Lists calls, newest first: those for one scope to its administrators, all of them to those of every scope.

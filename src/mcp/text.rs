@@ -6,8 +6,8 @@ use chrono::SecondsFormat;
 use uuid::Uuid;
 
 use crate::api::{
-    ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer, ResolveAnswer,
-    StoreAnswer, StoreOutcome,
+    ConflictsAnswer, ConsolidateAnswer, ForgetAnswer, Likeness, ListAnswer, MemoryView, RecallAnswer,
+    ResolveAnswer, StoreAnswer, StoreOutcome,
 };
 
 /// Stands before every line of stored text, so that no stored text can end its own fence.
@@ -72,6 +72,23 @@ pub(super) fn list(answer: &ListAnswer) -> String {
     }
     if let Some(cursor) = &answer.next_cursor {
         let _ = write!(text, "\n\nMore: call again with cursor {cursor:?}.");
+    }
+    text
+}
+
+pub(super) fn conflicts(answer: &ConflictsAnswer) -> String {
+    let mut text = match answer.conflicts.len() {
+        0 => return "No open conflicts.".to_owned(),
+        1 => format!("1 open conflict. {DATA}"),
+        count => format!("{count} open conflicts. {DATA}"),
+    };
+    for (at, conflict) in answer.conflicts.iter().enumerate() {
+        let _ = write!(text, "\n\nConflict {}:", at + 1);
+        memory(&mut text, 1, &conflict.old, None);
+        memory(&mut text, 2, &conflict.new, None);
+    }
+    if answer.next_cursor.is_some() {
+        text.push_str("\n\nThere are more.");
     }
     text
 }
