@@ -19,6 +19,7 @@ mod list;
 mod llm;
 mod local_model;
 mod matrix;
+mod offers;
 mod pooler;
 mod process;
 mod protocol;
