@@ -1,6 +1,5 @@
 //! What sweeps change, when they run, and what stands in their way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -472,23 +471,27 @@ async fn an_embedder_that_fails_or_answers_nonsense_holds_up_no_fact_and_one_tha
     let endpoint = embedder::endpoint(alike).await;
     let app = embedder::asking(&endpoint.uri(), 2)
         .consolidating()
-        .set("CONSOLIDATION_TIMEOUT_SECONDS", "1")
+        .set("CONSOLIDATION_TIMEOUT_SECONDS", "5")
         .start()
         .await;
-    for scope in ["fails", "nonsense", "hangs"] {
-        fill(&app, scope).await;
+    // The first comes first; after the others' failures the endpoint would be left alone.
+    for scope in ["hangs", "fails", "nonsense"] {
+        for number in 0..3 {
+            app.admin().store(scope, &format!("Run {number} of the program that {scope} was late")).await;
+        }
     }
-    let answers = [
-        ResponseTemplate::new(400),
-        ResponseTemplate::new(200).set_body_string("{\"data\": [{\"index\": 0, \"embedding\": \"none\"}]}"),
-        ResponseTemplate::new(200).set_delay(Duration::from_secs(30)),
-    ];
     endpoint.reset().await;
-    // By turns: each scope asks for the vector of its fact, and the one that hangs is asked last.
-    let asked = AtomicUsize::new(0);
-    let respond = move |_: &Request| {
-        let turn = asked.fetch_add(1, Ordering::Relaxed);
-        answers[turn.min(2)].clone()
+    // A fact's text tells of its scope.
+    let respond = |request: &Request| {
+        let text = String::from_utf8_lossy(&request.body).into_owned();
+        if text.contains("hangs") {
+            ResponseTemplate::new(200).set_delay(Duration::from_secs(30))
+        } else if text.contains("nonsense") {
+            ResponseTemplate::new(200)
+                .set_body_string("{\"data\": [{\"index\": 0, \"embedding\": \"none\"}]}")
+        } else {
+            ResponseTemplate::new(400)
+        }
     };
     Mock::given(method("POST")).respond_with(respond).mount(&endpoint).await;
     let ran = app.jobs.run(Sweep::Consolidate).await;
