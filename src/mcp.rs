@@ -309,7 +309,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<GetPromptResponse, McpError> {
         let arguments = request.arguments.unwrap_or_default();
-        let prompt = prompts::get(&self.engine, caller(&context)?, &request.name, arguments);
+        let prompt = Box::pin(prompts::get(&self.engine, caller(&context)?, &request.name, arguments));
         Ok(self.look_up(prompt, &context).await?.into())
     }
 
@@ -318,7 +318,7 @@ impl ServerHandler for Handler {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CompleteResult, McpError> {
-        self.look_up(prompts::complete(&self.engine, caller(&context)?, &request), &context).await
+        self.look_up(Box::pin(prompts::complete(&self.engine, caller(&context)?, &request)), &context).await
     }
 
     async fn list_resources(
@@ -327,7 +327,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListResourcesResult, McpError> {
         let cursor = request.and_then(|request| request.cursor);
-        self.look_up(resources::list(&self.engine, caller(&context)?, cursor.as_deref()), &context).await
+        self.look_up(Box::pin(resources::list(&self.engine, caller(&context)?, cursor.as_deref())), &context)
+            .await
     }
 
     async fn list_resource_templates(
@@ -344,10 +345,8 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ReadResourceResponse, McpError> {
-        Ok(self
-            .look_up(resources::read(&self.engine, caller(&context)?, &request.uri), &context)
-            .await?
-            .into())
+        let memory = Box::pin(resources::read(&self.engine, caller(&context)?, &request.uri));
+        Ok(self.look_up(memory, &context).await?.into())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -344,8 +344,7 @@ async fn every_operation_does_for_every_grant_what_it_should_and_no_more() {
                 let covered =
                     pattern.strip_suffix('*').map_or(pattern == scope, |prefix| scope.starts_with(prefix));
                 let path_and_query = match (method, path) {
-                    ("get", "/v1/scopes" | "/v1/jobs") => path.to_owned(),
-                    ("post", _) => path.to_owned(),
+                    ("get", "/v1/scopes" | "/v1/jobs") | ("post", _) => path.to_owned(),
                     _ => format!("{}?scope={scope}", path.replace("{id}", &Uuid::nil().to_string())),
                 };
                 let mut request =

@@ -143,7 +143,7 @@ impl Rest {
         })?;
         let mut call = Unfinished { engine: &self.engine, caller, name, code: Some("cancelled") };
         let ended = tokio::select! {
-            ended = contain(run(&self.engine, args), self.call_timeout) => ended,
+            ended = contain(Box::pin(run(&self.engine, args)), self.call_timeout) => ended,
             () = self.stop.cancelled() => {
                 Err(Error::Unavailable { part: "memser", source: anyhow::anyhow!("shutting down") })
             }

@@ -110,7 +110,7 @@ async fn store(
     let mut scope = None;
     let stored: StoreAnswer = rest
         .call(&caller, ToolName::Store, given, async |engine, args: StoreArgs| {
-            scope = args.scope.clone();
+            scope.clone_from(&args.scope);
             engine.store(&caller, args).await
         })
         .await?;

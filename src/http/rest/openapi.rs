@@ -1,4 +1,4 @@
-//! The description of the API (OpenAPI 3.1), from the handlers and from the schemas that MCP clients see.
+//! The description of the API (`OpenAPI` 3.1), from the handlers and from the schemas that MCP clients see.
 
 use schemars::JsonSchema;
 use serde_json::{Map, Value};

@@ -70,13 +70,14 @@ impl Problem {
 const fn status_of(error: &Error) -> StatusCode {
     match error {
         Error::Invalid { .. } => StatusCode::BAD_REQUEST,
-        Error::ScopeNotGranted { .. } | Error::ActionNotGranted { .. } => StatusCode::FORBIDDEN,
+        Error::ScopeNotGranted { .. }
+        | Error::ActionNotGranted { .. }
+        | Error::LimitExceeded { field: None, .. } => StatusCode::FORBIDDEN,
         Error::NotFound => StatusCode::NOT_FOUND,
         Error::Conflict { .. } => StatusCode::CONFLICT,
         // As draft-ietf-httpapi-idempotency-key-header has it.
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::LimitExceeded { field: Some(_), .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        Error::LimitExceeded { field: None, .. } => StatusCode::FORBIDDEN,
         Error::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
         Error::Unavailable { .. } | Error::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
         Error::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
