@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance interop lint lint-deploy prepare reference postgres model clean
+.PHONY: help run test pooler conformance interop rest lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,11 +17,18 @@ test: ## Run all tests, with throw-away servers
 	@scripts/toolchain.sh
 	@scripts/test-services.sh cargo test --locked
 
+pooler: ## Run the integration tests with a pooler of transactions between memser and Postgres
+	@scripts/toolchain.sh
+	@MEMSER_TEST_THROUGH_POOLER=1 scripts/test-services.sh cargo test --locked --test it
+
 conformance: ## Run the official MCP conformance suite against a live memser
 	@scripts/live.sh scripts/conformance.sh
 
 interop: ## Use a live memser with the MCP clients of others
 	@scripts/live.sh scripts/interop.sh
+
+rest: ## Check a live memser against its own description of /v1
+	@scripts/live.sh scripts/rest.sh
 
 lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh
@@ -52,4 +59,4 @@ model: ## Get a sentence transformer into .models/, for recall by meaning withou
 
 clean: ## Remove what was built and got; memories are not touched
 	cargo clean
-	rm -rf .postgres .redis .models .tools
+	rm -rf .postgres .redis .pgbouncer .models .tools

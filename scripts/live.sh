@@ -5,7 +5,7 @@
 #   scripts/live.sh COMMAND...
 #
 # The command finds MEMSER_URL (without /mcp), MEMSER_TOKEN (every right) and MEMSER_READER_TOKEN (may read the scopes
-# that start with `example:`).
+# that start with `example:`) and MEMSER_SOLE_TOKEN (every right on `example:sole` alone).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/group.sh
@@ -46,11 +46,17 @@ new_token() {
 }
 MEMSER_TOKEN=$(new_token)
 MEMSER_READER_TOKEN=$(new_token)
+MEMSER_SOLE_TOKEN=$(new_token)
 cat >"$work/tokens.toml" <<TOML
 [[token]]
 name = "reader"
 sha256 = "$(printf %s "$MEMSER_READER_TOKEN" | sha256sum | cut -d ' ' -f 1)"
 grants = ["example:*=read"]
+
+[[token]]
+name = "sole"
+sha256 = "$(printf %s "$MEMSER_SOLE_TOKEN" | sha256sum | cut -d ' ' -f 1)"
+grants = ["example:sole=admin"]
 TOML
 # Nothing of the caller's configuration gets in. A process group of its own: Ctrl-C must reach the command first.
 set -m
@@ -70,6 +76,6 @@ if [ -z "$MEMSER_URL" ]; then
     echo 'error: memser did not start' >&2
     exit 1
 fi
-export MEMSER_URL MEMSER_TOKEN MEMSER_READER_TOKEN
+export MEMSER_URL MEMSER_TOKEN MEMSER_READER_TOKEN MEMSER_SOLE_TOKEN
 
 run_group "$@"

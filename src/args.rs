@@ -4,11 +4,14 @@
 //! right. What is exactly meant is taken; everything else is refused with the name of the argument at fault. The
 //! rules come from the same schema that the client was shown.
 
+mod exact;
 pub mod schema;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
+
+pub use exact::{parse_exact, parse_query};
 
 use crate::error::{Error, Result};
 use crate::model::Scope;

@@ -39,11 +39,17 @@ impl Caller {
     /// # Errors
     /// `scope_not_granted` when no grant covers the scope, `action_not_granted` when one does, but for less.
     pub fn authorise(&self, scope: &Scope, action: Action) -> Result<()> {
-        match self.grants.iter().filter(|grant| grant.covers(scope)).map(Grant::action).max() {
+        match self.granted(scope) {
             Some(granted) if granted >= action => Ok(()),
             Some(_) => Err(Error::ActionNotGranted { scope: scope.clone(), action }),
             None => Err(Error::ScopeNotGranted { scope: scope.clone() }),
         }
+    }
+
+    /// The most that some grant allows in `scope`.
+    #[must_use]
+    pub fn granted(&self, scope: &Scope) -> Option<Action> {
+        self.grants.iter().filter(|grant| grant.covers(scope)).map(Grant::action).max()
     }
 
     /// Whether some grant allows `action` somewhere.

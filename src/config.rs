@@ -8,6 +8,8 @@ pub mod key;
 mod keys;
 pub mod reference;
 pub mod source;
+mod storage;
+mod sweeps;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,13 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use secrecy::SecretString;
-use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use crate::auth::{JwtSettings, TokenLimits};
 use crate::db::embedded::EmbeddedSettings;
 use crate::engine::judge::ConflictRule;
 use crate::engine::score::{Bm25, Weights};
+use crate::engine::sweep::Sweeps;
 use crate::engine::{Quota, SecretPolicy};
 use crate::model::ConflictPolicy;
 use crate::provider::chat::ChatSettings;
@@ -30,6 +32,9 @@ use crate::provider::openai::OpenAiSettings;
 
 use source::Origin;
 pub use source::Source;
+use storage::storage;
+pub use storage::{External, Storage};
+use sweeps::sweeps;
 
 /// Everything that an operator can set.
 #[derive(Debug)]
@@ -72,21 +77,12 @@ pub struct Config {
     pub embedding_cache_bytes: u64,
     /// What the engine decides by.
     pub decisions: Decisions,
-    /// When sweeps run.
+    /// When sweeps run and what they go by.
     pub sweeps: Sweeps,
     /// What is logged, as `tracing` filters write it.
     pub log: String,
     /// One JSON object a line instead of text.
     pub log_json: bool,
-}
-
-/// The durable store.
-#[derive(Debug)]
-pub enum Storage {
-    /// A private Postgres in a data folder.
-    Embedded(EmbeddedSettings),
-    /// A Postgres that somebody else runs.
-    External(Box<PgConnectOptions>),
 }
 
 /// What embeds texts.
@@ -124,6 +120,8 @@ pub struct Decisions {
     pub max_content_bytes: usize,
     /// How much a scope may hold.
     pub quota: Quota,
+    /// How many scopes a token may make.
+    pub max_scopes_per_token: u64,
     /// What becomes of text that looks like a credential.
     pub secret_policy: SecretPolicy,
     /// Cosine from which two memories may say the same.
@@ -182,21 +180,6 @@ impl PartialWeights {
     }
 }
 
-/// When sweeps run.
-#[derive(Clone, Copy, Debug)]
-pub struct Sweeps {
-    /// Whether this replica runs any.
-    pub enabled: bool,
-    /// Between two consolidations.
-    pub consolidation_interval: Duration,
-    /// A scope with fewer memories to consolidate waits.
-    pub consolidation_min_episodic: u32,
-    /// Between two decays.
-    pub decay_interval: Duration,
-    /// Memories untouched for so long decay.
-    pub decay_after_days: u32,
-}
-
 impl Config {
     /// Parses what was read.
     ///
@@ -204,7 +187,6 @@ impl Config {
     /// When a value is wrong; the message names the setting and never shows a secret.
     pub fn parse(source: &Source) -> anyhow::Result<Self> {
         let seconds = |name| source.set(name).map(Duration::from_secs);
-        let minutes = |name| source.set::<u64>(name).map(|minutes| Duration::from_secs(minutes * 60));
         let (issuer, alternatives) = (issuer::issuer(source)?, alternatives(source)?);
         Ok(Self {
             bind: source.set("MEMSER_BIND")?,
@@ -230,13 +212,7 @@ impl Config {
             alternatives,
             embedding_cache_bytes: source.set::<u64>("EMBEDDING_CACHE_MIB")? * 1024 * 1024,
             decisions: decisions(source)?,
-            sweeps: Sweeps {
-                enabled: source.set("ENABLE_SCHEDULER")?,
-                consolidation_interval: minutes("CONSOLIDATION_INTERVAL_MINUTES")?,
-                consolidation_min_episodic: source.set("CONSOLIDATION_MIN_EPISODIC")?,
-                decay_interval: minutes("DECAY_INTERVAL_MINUTES")?,
-                decay_after_days: source.set("DECAY_AFTER_DAYS")?,
-            },
+            sweeps: sweeps(source)?,
             log: source.set("MEMSER_LOG")?,
             log_json: source.text("MEMSER_LOG_FORMAT") == Some("json"),
         })
@@ -264,21 +240,6 @@ impl Config {
             None => Url::parse(&format!("http://{listening}")).context("the listen address makes no URL"),
         }
     }
-}
-
-fn storage(source: &Source) -> anyhow::Result<Storage> {
-    let Some(url) = source.text("DATABASE_URL") else {
-        return Ok(Storage::Embedded(EmbeddedSettings {
-            data_dir: source.maybe("MEMSER_DATA_DIR")?,
-            pg_bin: source.maybe("MEMSER_PG_BIN")?,
-            pg_user: source.set("MEMSER_PG_USER")?,
-        }));
-    };
-    // The parser's own message may show the URL, and with it the password.
-    let Ok(options) = url.parse() else {
-        bail!("DATABASE_URL is no Postgres URL: postgres://user:password@host:5432/database");
-    };
-    Ok(Storage::External(Box::new(options)))
 }
 
 fn embedder(source: &Source, alternatives: &Alternatives) -> anyhow::Result<EmbedderSettings> {
@@ -341,6 +302,7 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
             memories: source.maybe("MEMSER_MAX_MEMORIES_PER_SCOPE")?,
             bytes: source.maybe("MEMSER_MAX_BYTES_PER_SCOPE")?,
         },
+        max_scopes_per_token: source.set("MEMSER_MAX_SCOPES_PER_TOKEN")?,
         secret_policy: match source.text("SECRET_POLICY") {
             Some("allow") => SecretPolicy::Allow,
             Some("refuse") => SecretPolicy::Refuse,

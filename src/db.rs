@@ -4,14 +4,17 @@ pub mod access;
 pub mod audit;
 pub mod conflict;
 pub mod consolidation;
+pub mod decay;
 pub mod embedded;
 pub mod embedding;
 pub mod forget;
 pub mod history;
 pub mod idempotency;
+pub mod job;
 pub mod list;
 pub mod lock;
 pub mod memory;
+mod pooler;
 pub mod recall;
 pub mod schema;
 pub mod scope;
@@ -23,6 +26,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
+pub use pooler::Pooler;
 pub use schema::MIGRATOR;
 pub use scope::ScopeId;
 pub use tx::Tx;
@@ -34,23 +38,24 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Db {
     pool: PgPool,
+    pooler: Pooler,
 }
 
 impl Db {
     /// A pool of at most `max_connections`, which connects when first used.
+    ///
+    /// Behind a pooler of transactions no statement is remembered as prepared.
     #[must_use]
-    pub fn new(options: PgConnectOptions, max_connections: u32) -> Self {
+    pub fn new(options: PgConnectOptions, max_connections: u32, pooler: Pooler) -> Self {
+        let options = match pooler {
+            Pooler::None => options,
+            Pooler::Transaction => options.statement_cache_capacity(0),
+        };
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.application_name("memser"));
-        Self { pool }
-    }
-
-    /// The pool itself, for statements that need no scope.
-    #[must_use]
-    pub const fn pool(&self) -> &PgPool {
-        &self.pool
+        Self { pool, pooler }
     }
 
     /// Whether row-level security holds for memser's role: it does not for a superuser or one with BYPASSRLS.
@@ -58,8 +63,10 @@ impl Db {
     /// # Errors
     /// When the database does not answer.
     pub async fn has_second_wall(&self) -> crate::error::Result<bool> {
+        let mut tx = Tx::of_no_scope(self).await?;
         let active =
-            sqlx::query_scalar!("select row_security_active('memories')").fetch_one(&self.pool).await?;
+            sqlx::query_scalar!("select row_security_active('memories')").fetch_one(tx.conn()).await?;
+        tx.commit().await?;
         Ok(active.unwrap_or(false))
     }
 
@@ -68,7 +75,10 @@ impl Db {
     /// # Errors
     /// When the database does not answer.
     pub async fn installation(&self) -> crate::error::Result<uuid::Uuid> {
-        Ok(sqlx::query_scalar!("select installation_id from installation").fetch_one(&self.pool).await?)
+        let mut tx = Tx::of_no_scope(self).await?;
+        let id = sqlx::query_scalar!("select installation_id from installation").fetch_one(tx.conn()).await?;
+        tx.commit().await?;
+        Ok(id)
     }
 
     /// Asks the database for a sign of life.
@@ -76,7 +86,8 @@ impl Db {
     /// # Errors
     /// When it gives none.
     pub async fn ping(&self) -> crate::error::Result<()> {
-        sqlx::query!("select 1 as one").fetch_one(&self.pool).await?;
+        // In one message, so that no pooler can come between its parts.
+        sqlx::raw_sql("select 1").execute(&self.pool).await?;
         Ok(())
     }
 

@@ -5,11 +5,11 @@ use secrecy::ExposeSecret;
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::config::{Config, Storage};
-use crate::db::Db;
+use crate::config::{Config, External, Storage};
 use crate::db::embedded::Embedded;
 use crate::db::schema::{inspect, last_migration};
 use crate::db::space::{self, Progress, State};
+use crate::db::{Db, Pooler};
 use crate::working::Working;
 
 /// One thing that was looked at.
@@ -73,8 +73,11 @@ async fn examine_tokens(config: &Config) -> anyhow::Result<Vec<String>> {
 
 async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
     let mut note = |health, text| findings.push(Finding { health, text });
-    let options = match &config.storage {
-        Storage::External(options) => (**options).clone(),
+    let (options, direct, pooler) = match &config.storage {
+        Storage::External(external) => {
+            let External { options, direct, pooler } = (**external).clone();
+            (options, direct, pooler)
+        }
         Storage::Embedded(settings) => {
             let Some(options) = Embedded::running(settings)? else {
                 let folder = settings.resolve_data_dir()?;
@@ -85,10 +88,10 @@ async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyho
                 note(Health::Warning, text);
                 return Ok(());
             };
-            options
+            (options.clone(), options, Pooler::None)
         }
     };
-    let found = inspect(&options).await?;
+    let found = inspect(&direct).await?;
     if let Some(objection) = found.objection {
         note(Health::Failure, format!("database: {objection}"));
         return Ok(());
@@ -104,7 +107,7 @@ async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyho
     }
     note(Health::Well, format!("schema: up to date (migration {applied})"));
 
-    let db = Db::new(options, 1);
+    let db = Db::new(options, 1, pooler);
     if db.has_second_wall().await? {
         note(Health::Well, "role: row-level security binds it".to_owned());
     } else {

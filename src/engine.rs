@@ -1,19 +1,23 @@
 //! The decisions behind each tool.
 //!
 //! One file a tool holds what an [`Engine`] does; its first line is the scope check, so that no transport can forget
-//! it. `judge`, `guard`, `score` and `cluster` are pure: no I/O, no clock.
+//! it. `judge`, `guard`, `score`, `cluster`, `decay` and `sweep` are pure: no I/O, no clock.
 
 mod arbiter;
 pub mod cluster;
 mod consolidate;
+mod cursor;
+pub mod decay;
 mod forget;
 pub mod guard;
+pub mod inspect;
 mod journal;
 pub mod judge;
 mod judgement;
 mod list;
 pub mod maintain;
 pub mod models;
+pub mod overview;
 mod recall;
 mod resolve;
 pub mod score;
@@ -21,6 +25,7 @@ mod secret;
 mod settle;
 mod statement;
 mod store;
+pub mod sweep;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -49,6 +54,7 @@ use judge::ConflictRule;
 use models::Models;
 use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
+use sweep::Sweeps;
 
 /// How long the parts are given to answer `/readyz`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -63,6 +69,8 @@ pub struct Settings {
     pub max_content_bytes: usize,
     /// How much a scope may hold.
     pub quota: Quota,
+    /// How many scopes a token may make.
+    pub max_scopes_per_token: u64,
     /// What keeps credentials out.
     pub sieve: Sieve,
     /// Whether similarity alone makes a conflict.
@@ -81,6 +89,8 @@ pub struct Settings {
     pub recency_half_life_days: f64,
     /// How long the last copy of a forgotten memory is kept.
     pub snapshot_retention_days: u32,
+    /// When sweeps run and what they go by.
+    pub sweeps: Sweeps,
 }
 
 /// How much a scope may hold of durable memories, superseded ones included; as much as it likes by default.
@@ -181,13 +191,19 @@ impl Engine {
             postgres: postgres.unwrap_or(false),
             working: working.unwrap_or(false),
             embedder: self.models.current().embedder.is_up(),
-            llm: self
-                .settings
-                .arbiter
-                .as_ref()
-                .or(self.settings.summariser.as_ref())
-                .map(|chat| chat.is_up()),
+            llm: self.llm().map(Chat::is_up),
         }
+    }
+
+    /// The language model, where one is used for anything.
+    fn llm(&self) -> Option<&Chat> {
+        self.settings.arbiter.as_deref().or(self.settings.summariser.as_deref())
+    }
+
+    /// Whether the language model's last answers, if there were any, say that it works.
+    #[must_use]
+    pub fn llm_is_up(&self) -> bool {
+        self.llm().is_some_and(Chat::is_up)
     }
 
     /// How full the embedding spaces are, at most half a minute old.

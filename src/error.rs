@@ -143,6 +143,10 @@ impl Error {
             Self::IdempotencyMismatch => {
                 "Use a new key for new content, or send the first call's arguments again.".to_owned()
             }
+            Self::LimitExceeded { field: Some(field), .. } if field == "scope" => {
+                "Use a scope that exists, or ask the operator to raise MEMSER_MAX_SCOPES_PER_TOKEN."
+                    .to_owned()
+            }
             Self::LimitExceeded { .. } => {
                 "Shorten it, forget what is no longer needed, or ask the operator for more.".to_owned()
             }

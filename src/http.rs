@@ -1,10 +1,14 @@
-//! The HTTP service: `/mcp` with the layers in front of it, health, and the metadata that OAuth clients look for.
+//! The HTTP service: `/mcp` with the layers in front of it, health, what operators look at, and the metadata that OAuth
+//! clients look for.
 //!
-//! From the outside in: request id and log line, panics, `Host` and `Origin`, CORS, token and rate limit, the
-//! message's envelope, life signs for silent calls, rmcp.
+//! From the outside in: request id and log line, what is left of a refused body, requests of two meanings, panics, `Host`
+//! and `Origin`, CORS, token and rate limit, the message's envelope, life signs for silent calls, rmcp.
 
 mod access;
+mod ambiguous;
 mod auth;
+mod body;
+mod drain;
 mod envelope;
 mod health;
 mod keepalive;
@@ -12,14 +16,15 @@ mod limits;
 mod metrics;
 mod origin;
 mod reply;
+mod rest;
 mod serve;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{any_service, get};
 use axum::{Json, Router};
@@ -88,9 +93,17 @@ pub fn router(
     let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limits });
     let metadata = challenge.metadata();
     let metadata = get(move || std::future::ready(Json(metadata.clone())));
+    let rest = rest::router(
+        Arc::clone(&engine),
+        Arc::clone(&gate),
+        settings.max_body_bytes,
+        settings.call_timeout,
+        ends.calls.clone(),
+    );
     let guarded = Router::new()
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
+        .merge(rest)
         .merge(mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
@@ -103,8 +116,11 @@ pub fn router(
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)
-        .fallback(reply::not_found)
+        .fallback(not_found)
+        .method_not_allowed_fallback(reply::method_not_allowed)
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(ambiguous::refuse))
+        .layer(from_fn(drain::drain))
         .layer(from_fn_with_state(clock, access::record))
 }
 
@@ -142,6 +158,11 @@ fn mcp(
         .route("/mcp", any_service(service.clone()))
         .route("/mcp/", any_service(service))
         .route_layer(layers)
+}
+
+/// 404 for every path that is not served, in the shape that clients of its neighbours expect.
+async fn not_found(uri: Uri) -> Response {
+    if uri.path().starts_with("/v1/") { rest::not_found() } else { reply::not_found() }
 }
 
 fn panicked(_: Box<dyn Any + Send>) -> Response {

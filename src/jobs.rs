@@ -1,89 +1,92 @@
 //! When sweeps run, and which replica runs them.
 //!
-//! The cron only rings. A sweep takes its lock on a connection of its own and skips when another replica has it; it
-//! works in chunks, looks at its lock and at the shutdown between two of them, and leaves a `job_runs` row.
+//! The cron only rings, on every replica. A sweep that is due takes its lock on a connection of its own and skips where
+//! another replica has it; it works in chunks, looks at its lock between two of them, and is dropped at the shutdown.
+//! Its `job_runs` row is there from its start on, so that no other replica runs it again in the same tick.
+
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::config::Sweeps;
-use crate::db::Db;
-use crate::db::lock::{SweepLock, record_run};
-use crate::db::space::{build_index, drop_retired_indexes};
+use crate::db::lock::SweepLock;
+use crate::db::{Db, job};
 use crate::engine::Engine;
-use crate::engine::maintain::Pass;
-use crate::engine::models::Model;
-use crate::error::Result;
+pub use crate::engine::sweep::Sweep;
+use crate::engine::sweep::is_due;
+use crate::error::{Error, Result};
 
-/// How often pending memories are embedded: the longest that one stays unfound by meaning after its embedder is back.
-const EMBED_EVERY: Duration = Duration::from_secs(15);
-/// How often what has expired is dropped; reads do not see it anyway.
-const PRUNE_EVERY: Duration = Duration::from_mins(10);
-
-/// A sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sweep {
-    /// Makes facts of alike memories.
-    Consolidate,
-    /// Lets untouched memories lose confidence.
-    Decay,
-    /// Embeds what waits for it.
-    Embed,
-    /// Drops what has expired.
-    Prune,
-}
+/// The cron rings so often in each interval, so that a replica that died is soon replaced, but no more often than every
+/// second and no more seldom than every ten.
+const RINGS: u32 = 4;
+const RING_LEAST: Duration = Duration::from_secs(1);
+const RING_MOST: Duration = Duration::from_secs(10);
+/// The most failed scopes that a run names.
+const NAMED: usize = 50;
 
 /// What became of one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// It worked to the end.
     Done,
-    /// Another replica has the lock.
+    /// Another replica has the lock, or the sweep is not due.
     Skipped,
-    /// The shutdown or a lost lock stopped it between two chunks; what was done stays done.
+    /// The shutdown or a lost lock stopped it; what was done stays done.
     Stopped,
-    /// It failed; the next ring tries again.
+    /// It failed, or some of it; the next run tries again.
     Failed,
 }
 
-impl Sweep {
-    /// Every sweep.
-    pub const ALL: [Self; 4] = [Self::Consolidate, Self::Decay, Self::Embed, Self::Prune];
-
-    /// The name in `job_runs`.
+impl Ran {
+    /// As `job_runs` names it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Consolidate => "consolidate",
-            Self::Decay => "decay",
-            Self::Embed => "embed",
-            Self::Prune => "prune",
+            Self::Done => "done",
+            Self::Skipped => "skipped",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
         }
     }
+}
 
-    /// Negative, because positive keys lock scopes.
-    const fn lock_key(self) -> i64 {
-        match self {
-            Self::Consolidate => -1,
-            Self::Decay => -2,
-            Self::Embed => -3,
-            Self::Prune => -4,
+/// What a run did, as far as it came.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Memories made, changed, filled or dropped.
+    changed: u64,
+    /// Scopes that failed, and the first of them as `job_runs` shows them.
+    failed_scopes: u64,
+    failed: Vec<Value>,
+}
+
+impl Tally {
+    fn detail(&self) -> Value {
+        let mut detail = json!({ "changed": self.changed });
+        if self.failed_scopes > 0 {
+            detail["failed_scopes"] = self.failed_scopes.into();
+            detail["failed"] = self.failed.clone().into();
         }
+        detail
     }
 
-    const fn interval(self, sweeps: &Sweeps) -> Duration {
-        match self {
-            Self::Consolidate => sweeps.consolidation_interval,
-            Self::Decay => sweeps.decay_interval,
-            Self::Embed => EMBED_EVERY,
-            Self::Prune => PRUNE_EVERY,
+    fn scope_failed(&mut self, scope: &str, reason: &str, tries: i32, parked_until: Option<DateTime<Utc>>) {
+        self.failed_scopes += 1;
+        if self.failed.len() < NAMED {
+            let mut failed = json!({ "scope": scope, "reason": reason, "tries": tries });
+            if let Some(until) = parked_until {
+                failed["parked_until"] = json!(until);
+            }
+            self.failed.push(failed);
         }
     }
 }
@@ -95,181 +98,130 @@ pub struct Jobs {
     pub engine: Arc<Engine>,
     /// Where runs are noted.
     pub db: Db,
-    /// How a lock's own connection is made.
+    /// How a lock's own connection is made, past any pooler.
     pub connect: PgConnectOptions,
     /// Time.
     pub clock: Clock,
-    /// The intervals.
-    pub sweeps: Sweeps,
-    /// Stops sweeps between two chunks.
+    /// Stops sweeps.
     pub shutdown: CancellationToken,
+    /// The sweeps under way.
+    pub under_way: TaskTracker,
 }
 
 impl Jobs {
-    /// Rings every sweep at its interval, until the scheduler is shut down.
+    /// Rings every sweep that has an interval, until the scheduler is shut down; says so in the log.
     ///
     /// # Errors
     /// When the scheduler does not start.
     pub async fn schedule(&self) -> anyhow::Result<JobScheduler> {
         let scheduler = JobScheduler::new().await.context("the scheduler does not start")?;
         for sweep in Sweep::ALL {
+            let Some(interval) = sweep.interval(self.engine.sweeps()) else {
+                tracing::info!(job = sweep.name(), "this sweep runs only when it is asked for");
+                continue;
+            };
             let jobs = self.clone();
-            let job = Job::new_repeated_async(sweep.interval(&self.sweeps), move |_, _| {
-                let jobs = jobs.clone();
-                Box::pin(async move {
-                    jobs.run(sweep).await;
-                })
-            })?;
+            let job =
+                Job::new_repeated_async((interval / RINGS).clamp(RING_LEAST, RING_MOST), move |_, _| {
+                    let jobs = jobs.clone();
+                    Box::pin(async move {
+                        let ring = jobs.under_way.track_future(jobs.ring(sweep));
+                        ring.await;
+                    })
+                })?;
             scheduler.add(job).await?;
+            tracing::info!(
+                job = sweep.name(),
+                every_seconds = interval.as_secs_f64(),
+                "this sweep {} (docs/sweeps.md)",
+                sweep.purpose()
+            );
         }
         scheduler.start().await?;
         Ok(scheduler)
     }
 
-    /// Runs one sweep now, unless another replica does.
+    /// Runs a sweep if it is due and no other replica runs it.
+    pub async fn ring(&self, sweep: Sweep) -> Ran {
+        let Some(interval) = sweep.interval(self.engine.sweeps()) else {
+            return Ran::Skipped;
+        };
+        // Most rings end here, at the price of one statement.
+        match job::standing(&self.db, sweep.name(), sweep.lock_key()).await {
+            Ok(standing) if standing.is_running => Ran::Skipped,
+            Ok(standing) if is_due(standing.last_start, self.clock.now(), interval) => {
+                self.run_if_due(sweep, Some(interval)).await
+            }
+            Ok(_) => Ran::Skipped,
+            Err(error) => {
+                tracing::debug!(job = sweep.name(), error = %error, "nobody can say whether a sweep is due");
+                Ran::Failed
+            }
+        }
+    }
+
+    /// Runs a sweep now, due or not, unless another replica does.
     pub async fn run(&self, sweep: Sweep) -> Ran {
-        let mut lock = match SweepLock::try_take(&self.connect, sweep.lock_key()).await {
-            Ok(Some(lock)) => lock,
-            Ok(None) => return Ran::Skipped,
+        self.under_way.track_future(self.run_if_due(sweep, None)).await
+    }
+
+    async fn run_if_due(&self, sweep: Sweep, interval: Option<Duration>) -> Ran {
+        match self.run_locked(sweep, interval).await {
+            Ok(ran) => ran,
             Err(error) => {
-                tracing::warn!(job = sweep.name(), error = %error, "a sweep could not take its lock");
-                return Ran::Failed;
+                tracing::warn!(job = sweep.name(), error = %error, "a sweep could not start");
+                Ran::Failed
             }
+        }
+    }
+
+    async fn run_locked(&self, sweep: Sweep, interval: Option<Duration>) -> Result<Ran> {
+        let Some(mut lock) = SweepLock::try_take(&self.connect, sweep.lock_key()).await? else {
+            return Ok(Ran::Skipped);
         };
-        let started_at = self.clock.now();
-        let mut done = 0;
-        let ran = self.work(sweep, &mut lock, &mut done).await;
-        let (ran, detail) = match ran {
-            Ok(ran) => (ran, json!({ "changed": done })),
-            Err(error) => {
-                tracing::warn!(job = sweep.name(), error = %error, "a sweep failed; the next ring tries again");
-                (Ran::Failed, json!({ "changed": done, "error": error.code() }))
+        if let Some(interval) = interval {
+            // Another replica may have run it between the look and the lock.
+            let standing = job::standing(&self.db, sweep.name(), sweep.lock_key()).await?;
+            if !is_due(standing.last_start, self.clock.now(), interval) {
+                lock.free().await;
+                return Ok(Ran::Skipped);
             }
+        }
+        let run = job::start_run(&self.db, sweep.name(), self.clock.now(), sweep.is_frequent()).await?;
+        let mut tally = Tally::default();
+        let worked = tokio::select! {
+            worked = self.work(sweep, &mut lock, &mut tally) => worked,
+            // Whatever transaction it is in is rolled back.
+            () = self.shutdown.cancelled() => Ok(Ran::Stopped),
         };
-        // Sweeps that ring every few seconds and find nothing leave no row.
-        let silent = ran == Ran::Done && done == 0 && matches!(sweep, Sweep::Embed | Sweep::Prune);
-        if !silent {
-            self.note(sweep, started_at, ran, &detail).await;
+        let mut detail = tally.detail();
+        let ran = worked.unwrap_or_else(|error| {
+            report(sweep, &error);
+            detail["error"] = error.code().into();
+            Ran::Failed
+        });
+        if let Err(error) = job::finish_run(&self.db, run, self.clock.now(), ran.name(), &detail).await {
+            tracing::warn!(job = sweep.name(), error = %error, "a sweep's end could not be noted");
+        }
+        if tally.changed > 0 || ran != Ran::Done {
+            tracing::info!(
+                job = sweep.name(),
+                outcome = ran.name(),
+                changed = tally.changed,
+                failed_scopes = tally.failed_scopes,
+                "a sweep ended"
+            );
         }
         lock.free().await;
-        ran
-    }
-
-    async fn note(&self, sweep: Sweep, started_at: chrono::DateTime<chrono::Utc>, ran: Ran, detail: &Value) {
-        let outcome = match ran {
-            Ran::Done | Ran::Skipped => "done",
-            Ran::Stopped => "stopped",
-            Ran::Failed => "failed",
-        };
-        let noted = record_run(&self.db, sweep.name(), started_at, self.clock.now(), outcome, detail).await;
-        if let Err(error) = noted {
-            tracing::warn!(job = sweep.name(), error = %error, "a sweep's run could not be noted");
-        }
-    }
-
-    /// Chunk by chunk, until there is nothing left to do.
-    async fn work(&self, sweep: Sweep, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        match sweep {
-            Sweep::Consolidate => return self.consolidate(lock, done).await,
-            Sweep::Embed => return self.embed(lock, done).await,
-            Sweep::Decay | Sweep::Prune => {}
-        }
-        loop {
-            if self.shutdown.is_cancelled() || !lock.is_held().await {
-                return Ok(Ran::Stopped);
-            }
-            let changed = match sweep {
-                Sweep::Decay => {
-                    self.engine.decay_chunk(self.sweeps.decay_after_days, self.sweeps.decay_interval).await?
-                }
-                _ => self.engine.prune_chunk().await?,
-            };
-            if changed == 0 {
-                return Ok(Ran::Done);
-            }
-            *done += changed;
-        }
-    }
-
-    /// Fills the spaces that this memser has the models of; one whose embedder is down does not keep the other from being
-    /// filled. A building space that is full gets its index and is used from then on.
-    async fn embed(&self, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        let mut ran = Ran::Done;
-        for model in self.engine.models_to_fill().await? {
-            match self.complete(&model, lock, done).await {
-                Ok(Ran::Stopped) => return Ok(Ran::Stopped),
-                Ok(_) => {}
-                Err(error) => {
-                    ran = Ran::Failed;
-                    let (provider, name) = (model.embedder.provider(), model.embedder.model());
-                    tracing::warn!(provider, model = name, error = %error, "memories still wait for their vectors");
-                }
-            }
-        }
         Ok(ran)
     }
+}
 
-    async fn complete(&self, model: &Model, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        if self.fill(model, lock, done).await? == Ran::Stopped {
-            return Ok(Ran::Stopped);
-        }
-        let built = tokio::select! {
-            built = build_index(lock.connection(), model.space) => built?,
-            () = self.shutdown.cancelled() => return Ok(Ran::Stopped),
-        };
-        // What was stored while the index was made.
-        if built && self.fill(model, lock, done).await? == Ran::Stopped {
-            return Ok(Ran::Stopped);
-        }
-        if self.engine.take_into_use(model).await? {
-            drop_retired_indexes(lock.connection()).await?;
-            // What was stored in the moment before.
-            return self.fill(model, lock, done).await;
-        }
-        Ok(Ran::Done)
-    }
-
-    async fn fill(&self, model: &Model, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        let mut pass = Pass::default();
-        loop {
-            if self.shutdown.is_cancelled() || !lock.is_held().await {
-                return Ok(Ran::Stopped);
-            }
-            match self.engine.fill_chunk(model, &mut pass).await? {
-                Some(filled) => *done += filled,
-                None => return Ok(Ran::Done),
-            }
-        }
-    }
-
-    /// One scope after the other; one that fails does not keep the others from their turn.
-    async fn consolidate(&self, lock: &mut SweepLock, done: &mut u64) -> Result<Ran> {
-        let scopes = self.engine.scopes_to_consolidate(self.sweeps.consolidation_min_episodic).await?;
-        let mut failed = false;
-        for scope in scopes {
-            if self.shutdown.is_cancelled() || !lock.is_held().await {
-                return Ok(Ran::Stopped);
-            }
-            loop {
-                match self.engine.consolidate_for_sweep(scope.clone()).await {
-                    Ok(answer) => {
-                        *done += answer.created.len() as u64;
-                        // Where a part is down, more turns now would find the same.
-                        if answer.complete || !answer.degraded.is_empty() {
-                            break;
-                        }
-                    }
-                    Err(error) => {
-                        failed = true;
-                        tracing::warn!(error = %error, "a scope could not be consolidated");
-                        break;
-                    }
-                }
-                if self.shutdown.is_cancelled() || !lock.is_held().await {
-                    return Ok(Ran::Stopped);
-                }
-            }
-        }
-        Ok(if failed { Ran::Failed } else { Ran::Done })
+/// The cause of an internal error is in the log alone.
+fn report(sweep: Sweep, error: &Error) {
+    if let Error::Internal(cause) = error {
+        tracing::error!(job = sweep.name(), "a sweep failed: {cause:#}");
+    } else {
+        tracing::warn!(job = sweep.name(), error = %error, "a sweep failed; the next run tries again");
     }
 }

@@ -1,5 +1,6 @@
 //! The `memser` command.
 
+mod jobs_command;
 mod token_command;
 
 use std::io::Write;
@@ -20,6 +21,7 @@ use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
+use jobs_command::JobsCommand;
 use token_command::TokenCommand;
 
 /// Memory-as-a-Service: durable, scoped memory for any MCP agent.
@@ -42,6 +44,9 @@ enum Command {
     /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// List sweeps and run them by hand or from cron.
+    #[command(subcommand)]
+    Jobs(JobsCommand),
     /// Show the configuration in force and who set it, with secrets hidden; fails where it is wrong.
     Config(ConfigArgs),
     /// Look at everything that memser depends on and say what is not well; fails where memser cannot work.
@@ -97,14 +102,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             for warning in &source.warnings {
                 tracing::warn!("{warning}");
             }
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut stop = Box::pin(async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            });
+            let mut stop = Box::pin(told_to_stop()?);
             let app = tokio::select! {
                 built = app::build(config, Clock::System) => built?,
                 // A start may wait long for a database. What has been started goes with the future.
@@ -119,11 +117,26 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             });
             app.run_until(stop).await
         }
+        Command::Jobs(command) => {
+            telemetry::start(&config.log, config.log_json)?;
+            print(&jobs_command::run(command, &config, told_to_stop()?).await?)
+        }
         Command::Token(command) => print(&token_command::run(command, &config)?),
         Command::Migrate => migrate(config).await,
         Command::Doctor => examine(&config).await,
         Command::Healthcheck => healthcheck(&config).await,
     }
+}
+
+/// Resolves at SIGTERM or Ctrl-C.
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()> + Send> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Prints a whole text; whoever closes the pipe early has read enough.
@@ -150,7 +163,7 @@ async fn migrate(config: Config) -> anyhow::Result<()> {
             embedded.stop().await?;
             migrated
         }
-        Storage::External(options) => bring_up_to_date(&options).await,
+        Storage::External(external) => bring_up_to_date(&external.direct).await,
     };
     migrated.context(name)
 }

@@ -3,6 +3,8 @@
 //! The handler keeps no identity: who calls is read from the request of every call, where `http::auth` put it.
 
 mod progress;
+mod prompts;
+mod resources;
 mod text;
 mod tools;
 
@@ -12,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
-    ErrorData, Implementation, InitializeRequestParams, InitializeResult, JsonObject, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams,
+    CompleteResult, ContentBlock, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
+    Implementation, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData as McpError, ServerHandler};
@@ -32,8 +36,8 @@ use crate::auth::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// How long a client may keep the list of tools.
-const TOOLS_TTL: Duration = Duration::from_mins(5);
+/// How long a client may keep a list that depends on its token alone.
+const LISTS_TTL: Duration = Duration::from_mins(5);
 /// How many grants the instructions name.
 const GRANTS_SHOWN: usize = 10;
 
@@ -90,6 +94,19 @@ impl Handler {
         result.unwrap_or_else(|error| refusal(&error, tool, caller))
     }
 
+    /// Runs what only reads, within the bounds of a call. What it reads is audited where it is read.
+    async fn look_up<T>(
+        &self,
+        look: impl Future<Output = std::result::Result<T, McpError>>,
+        context: &RequestContext<RoleServer>,
+    ) -> std::result::Result<T, McpError> {
+        tokio::select! {
+            seen = contain(look, self.call_timeout) => seen.map_err(|error| protocol_error(&error))?,
+            () = self.stop.cancelled() => Err(McpError::internal_error("memser is shutting down: try again", None)),
+            () = context.ct.cancelled() => Err(McpError::internal_error("cancelled", None)),
+        }
+    }
+
     async fn dispatch(
         &self,
         caller: &Caller,
@@ -144,7 +161,7 @@ impl Handler {
 }
 
 /// Gives a call's end, or why it did not come to one. A panic is such a reason: rmcp never answers a call that panicked.
-async fn contain<T>(call: impl Future<Output = T>, limit: Duration) -> Result<T> {
+pub(crate) async fn contain<T>(call: impl Future<Output = T>, limit: Duration) -> Result<T> {
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(_panic)) => Err(Error::internal("the tool panicked")),
@@ -181,6 +198,35 @@ fn refusal(error: &Error, tool: ToolName, caller: &Caller) -> CallToolResult {
     result
 }
 
+/// An error of what is no tool: the protocol has no other place for it. The cause of a fault goes to the log alone.
+fn protocol_error(error: &Error) -> McpError {
+    match error {
+        Error::Internal(cause) => tracing::error!("internal error: {cause:#}"),
+        Error::Unavailable { part, source } => tracing::warn!(part, "unavailable: {source:#}"),
+        _ => {}
+    }
+    let data = json!({ "code": error.code(), "field": error.field(), "hint": error.hint() });
+    let message = format!("{error}. {}", error.hint());
+    match error {
+        Error::Unavailable { .. } | Error::Timeout { .. } | Error::Internal(_) => {
+            McpError::internal_error(message, Some(data))
+        }
+        _ => McpError::invalid_params(message, Some(data)),
+    }
+}
+
+/// Refuses a cursor where there is one page.
+fn one_page(request: Option<PaginatedRequestParams>) -> std::result::Result<(), McpError> {
+    match request.and_then(|request| request.cursor) {
+        Some(_) => Err(McpError::invalid_params("unknown cursor: this list has one page", None)),
+        None => Ok(()),
+    }
+}
+
+fn lists_ttl() -> u64 {
+    u64::try_from(LISTS_TTL.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Who calls, as the HTTP layer found out for this very request.
 fn caller(context: &RequestContext<RoleServer>) -> std::result::Result<&Caller, McpError> {
     context
@@ -201,9 +247,13 @@ fn instructions(caller: &Caller) -> String {
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let server = Implementation::new("memser", env!("CARGO_PKG_VERSION")).with_title("memser memory");
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(server)
-            .with_instructions(INSTRUCTIONS)
+        let capabilities = ServerCapabilities::builder()
+            .enable_completions()
+            .enable_prompts()
+            .enable_resources()
+            .enable_tools()
+            .build();
+        ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
     }
 
     async fn initialize(
@@ -229,12 +279,9 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, McpError> {
-        if request.is_some_and(|request| request.cursor.is_some()) {
-            return Err(McpError::invalid_params("unknown cursor: the list of tools has one page", None));
-        }
-        let ttl = u64::try_from(TOOLS_TTL.as_millis()).unwrap_or(u64::MAX);
+        one_page(request)?;
         Ok(ListToolsResult::with_all_items(tools::shown_to(caller(&context)?))
-            .with_ttl_ms(ttl)
+            .with_ttl_ms(lists_ttl())
             .with_cache_scope(CacheScope::Private))
     }
 
@@ -252,6 +299,63 @@ impl ServerHandler for Handler {
         let arguments = request.arguments.unwrap_or_default();
         let progress = Progress::asked_for(&context);
         Ok(self.run(caller, tool, arguments, &context.ct, progress.as_ref()).await.into())
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListPromptsResult, McpError> {
+        one_page(request)?;
+        Ok(ListPromptsResult::with_all_items(prompts::shown_to(caller(&context)?))
+            .with_ttl_ms(lists_ttl())
+            .with_cache_scope(CacheScope::Private))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetPromptResponse, McpError> {
+        let arguments = request.arguments.unwrap_or_default();
+        let prompt = Box::pin(prompts::get(&self.engine, caller(&context)?, &request.name, arguments));
+        Ok(self.look_up(prompt, &context).await?.into())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CompleteResult, McpError> {
+        self.look_up(Box::pin(prompts::complete(&self.engine, caller(&context)?, &request)), &context).await
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourcesResult, McpError> {
+        let cursor = request.and_then(|request| request.cursor);
+        self.look_up(Box::pin(resources::list(&self.engine, caller(&context)?, cursor.as_deref())), &context)
+            .await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourceTemplatesResult, McpError> {
+        one_page(request)?;
+        Ok(resources::templates().with_ttl_ms(lists_ttl()).with_cache_scope(CacheScope::Private))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ReadResourceResponse, McpError> {
+        let memory = Box::pin(resources::read(&self.engine, caller(&context)?, &request.uri));
+        Ok(self.look_up(memory, &context).await?.into())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -50,11 +50,14 @@ impl Scope {
     }
 }
 
-/// Control characters and characters that cannot be seen: two scopes that look alike must not be two scopes.
+/// Control characters and characters that cannot be seen: two scopes that look alike must not be two scopes. Those of
+/// Unicode's `Default_Ignorable_Code_Point`, of line and paragraph separators, and of interlinear annotations.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// What a grant allows; each level includes the ones before it.
@@ -291,7 +294,22 @@ mod tests {
 
     #[test]
     fn scopes_that_could_mean_another_are_refused() {
-        for name in ["", "  ", "*", "user:*", "a\0b", "a\u{200b}b", "a\nb", &"x".repeat(257)] {
+        for name in [
+            "",
+            "  ",
+            "*",
+            "user:*",
+            "a\0b",
+            "a\u{200b}b",
+            "a\nb",
+            "a\u{202e}b",
+            "a\u{fe0f}",
+            "a\u{3164}",
+            "a\u{61c}",
+            "a\u{e0041}",
+            "a\u{e0101}",
+            &"x".repeat(257),
+        ] {
             assert_eq!(Scope::parse(name).unwrap_err().field(), Some("scope"), "{name:?}");
         }
         assert!(Scope::parse(&"é".repeat(256)).is_ok());
@@ -306,7 +324,7 @@ mod tests {
 
     #[test]
     fn content_must_say_something() {
-        for content in ["", " \n\t", "\u{200b}", "\u{feff} ", "a\0b"] {
+        for content in ["", " \n\t", "\u{200b}", "\u{feff} ", "\u{3164}", "a\0b"] {
             assert_eq!(check_content(content, 100).unwrap_err().field(), Some("content"), "{content:?}");
         }
         assert_eq!(check_content("12345", 4).unwrap_err().code(), "limit_exceeded");

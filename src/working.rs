@@ -112,13 +112,25 @@ impl Working {
     /// # Errors
     /// `unavailable` where the store is down.
     pub async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {
-        let mut memories = match self {
+        let memories = match self {
             Self::Redis(redis) => redis.list(scope, now).await,
             Self::Postgres(postgres) => postgres.list(scope, now).await,
         }?;
-        // Ids are UUID v7: they sort by the time of storing.
-        memories.sort_unstable_by_key(|memory| std::cmp::Reverse(memory.id));
-        Ok(memories)
+        Ok(newest_first(memories))
+    }
+
+    /// Whether a statement on the scope can read them on its way, for [`Working::read`].
+    #[must_use]
+    pub const fn is_in_database(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
+    /// The memories of rows that another statement read, newest first.
+    ///
+    /// # Errors
+    /// `internal` for a row that another version wrote.
+    pub fn read(rows: Vec<table::Row>) -> Result<Vec<Memory>> {
+        Ok(newest_first(postgres::read(rows)?))
     }
 
     /// Removes these memories and says which were there. One that has expired but was not swept yet counts as there:
@@ -161,6 +173,12 @@ impl Working {
             Self::Postgres(postgres) => postgres.prune(now, limit).await,
         }
     }
+}
+
+/// Ids are UUID v7: they sort by the time of storing.
+fn newest_first(mut memories: Vec<Memory>) -> Vec<Memory> {
+    memories.sort_unstable_by_key(|memory| std::cmp::Reverse(memory.id));
+    memories
 }
 
 /// The end of a life, in whole milliseconds: Redis knows nothing finer, and both stores answer alike.

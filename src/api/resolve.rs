@@ -40,15 +40,16 @@ impl Resolution {
 #[schemars(extend("required" = ["memory_id", "action"]))]
 pub struct ResolveArgs {
     /// Whose memories. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// A memory with an open conflict (`list_memories` with status conflicted), or with restore a superseded one.
+    #[schemars(with = "Uuid")]
     pub memory_id: String,
     /// What to do: `keep_new`, `keep_old`, `keep_both`, merge or restore.
     #[schemars(with = "Resolution")]
     pub action: Option<Resolution>,
     /// The other memory of the conflict; all of `memory_id`'s open conflicts if left out.
-    #[schemars(with = "String")]
+    #[schemars(with = "Uuid")]
     pub other_id: Option<String>,
     /// What is right, with merge.
     #[schemars(with = "String")]

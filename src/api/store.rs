@@ -17,11 +17,13 @@ use crate::model::{ConflictPolicy, Tier};
 #[schemars(extend("required" = ["content"]))]
 pub struct StoreArgs {
     /// The text to remember: one fact or event, up to 64 KiB.
+    #[schemars(length(min = 1))]
     pub content: String,
     /// Whose memory it is, for example user:42. May be left out by a token that is granted exactly one scope.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub scope: Option<String>,
     /// Labels for filtering, matched exactly; up to 32.
+    #[schemars(length(max = 32))]
     pub tags: Vec<String>,
     /// Where it came from: a conversation, a file, a tool. Memories of one source are neighbours in time.
     #[schemars(with = "String")]
@@ -39,7 +41,7 @@ pub struct StoreArgs {
     #[schemars(with = "String")]
     pub idempotency_key: Option<String>,
     /// The id of the memory that this one corrects; it is superseded.
-    #[schemars(with = "String")]
+    #[schemars(with = "Uuid")]
     pub replaces: Option<String>,
     /// What to do with memories that this one contradicts; the server's default is `newest_wins`.
     #[schemars(with = "ConflictPolicy")]

@@ -10,30 +10,46 @@ use serde_json::{Map, Value, json};
 /// A schema as JSON.
 pub type Schema = Arc<Map<String, Value>>;
 
+/// What a schema is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Purpose {
+    Arguments,
+    Answer,
+    AnswerOrError,
+}
+
 /// The schema of a tool's arguments; names that it does not list are refused.
 #[must_use]
 pub fn input<T: JsonSchema>() -> Schema {
-    cached::<T>(Contract::Deserialize)
+    cached::<T>(Purpose::Arguments)
+}
+
+/// The schema of an answer.
+#[must_use]
+pub fn answer<T: JsonSchema>() -> Schema {
+    cached::<T>(Purpose::Answer)
 }
 
 /// The schema of a tool's answer, or of the error in its place.
 #[must_use]
 pub fn output<T: JsonSchema>() -> Schema {
-    cached::<T>(Contract::Serialize)
+    cached::<T>(Purpose::AnswerOrError)
 }
 
-fn cached<T: JsonSchema>(contract: Contract) -> Schema {
-    static CACHE: Mutex<Option<HashMap<(String, bool), Schema>>> = Mutex::new(None);
-    let is_input = matches!(contract, Contract::Deserialize);
+fn cached<T: JsonSchema>(purpose: Purpose) -> Schema {
+    static CACHE: Mutex<Option<HashMap<(String, Purpose), Schema>>> = Mutex::new(None);
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    let entry = cache.get_or_insert_default().entry((T::schema_id().into_owned(), is_input));
-    Arc::clone(entry.or_insert_with(|| Arc::new(generate::<T>(contract, is_input))))
+    let entry = cache.get_or_insert_default().entry((T::schema_id().into_owned(), purpose));
+    Arc::clone(entry.or_insert_with(|| Arc::new(generate::<T>(purpose))))
 }
 
-fn generate<T: JsonSchema>(contract: Contract, is_input: bool) -> Map<String, Value> {
+fn generate<T: JsonSchema>(purpose: Purpose) -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
-        settings.contract = contract;
+        settings.contract = match purpose {
+            Purpose::Arguments => Contract::Deserialize,
+            Purpose::Answer | Purpose::AnswerOrError => Contract::Serialize,
+        };
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     simplify(&mut schema);
@@ -43,10 +59,12 @@ fn generate<T: JsonSchema>(contract: Contract, is_input: bool) -> Map<String, Va
     };
     schema.remove("title");
     schema.remove("description");
-    if is_input {
-        schema.insert("additionalProperties".to_owned(), json!(false));
-    } else {
-        or_an_error(&mut schema);
+    match purpose {
+        Purpose::Arguments => {
+            schema.insert("additionalProperties".to_owned(), json!(false));
+        }
+        Purpose::Answer => {}
+        Purpose::AnswerOrError => or_an_error(&mut schema),
     }
     schema
 }

@@ -48,6 +48,15 @@ impl Grant {
         }
     }
 
+    /// What the names of the scopes that it covers begin with: all of the name, where it names one exactly.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        match &self.pattern {
+            Pattern::Exact(scope) => scope.as_str(),
+            Pattern::Prefix(prefix) => prefix,
+        }
+    }
+
     /// Whether it covers every scope.
     #[must_use]
     pub fn covers_everything(&self) -> bool {

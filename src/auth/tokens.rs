@@ -19,6 +19,8 @@ use super::jwt::SUBJECT_PREFIX;
 /// What the tokens that are no entry of a file are called.
 const RESERVED: [&str; 2] = ["MEMSER_TOKEN", "first"];
 const NAME_MAX_CHARS: usize = 64;
+/// The largest token file: some ten thousand tokens. Requests wait while it is read.
+const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// How often the file is looked at; a change counts at the first request after that.
 const LOOKED_AT_EVERY: TimeDelta = TimeDelta::seconds(1);
 
@@ -204,6 +206,8 @@ impl TokenFile {
 fn read(path: &Path) -> anyhow::Result<(Arc<[StaticToken]>, Stamp)> {
     // Before the text: a change between the two is then read once more.
     let stamp = stamp(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let Some((.., size, _, _)) = stamp else { return Ok((Arc::default(), None)) };
+    ensure!(size <= FILE_MAX_BYTES, "{} is larger than {FILE_MAX_BYTES} bytes", path.display());
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Arc::default(), None)),
@@ -269,6 +273,8 @@ mod tests {
         assert!(names(&file, 0).is_empty());
         assert_eq!(names(&file, 1), ["a"]);
         fs::write(&path, "[[token]]\nname='a'").unwrap();
+        assert_eq!(names(&file, 1), ["a"]);
+        fs::write(&path, "#".repeat(5 << 20)).unwrap();
         assert_eq!(names(&file, 1), ["a"]);
         fs::write(&path, entry("b", "t", "")).unwrap();
         file.reload();

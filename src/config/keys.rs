@@ -1,6 +1,7 @@
 //! Every setting. The reference, the sample file and the checks are made from this table.
 
 use super::key::{Group, Kind, key};
+use super::sweeps::SWEEPS;
 
 /// Every setting, in the order of the reference.
 pub(super) static GROUPS: &[Group] = &[
@@ -128,10 +129,18 @@ pub(super) static GROUPS: &[Group] = &[
                 "The most bytes of content of a scope's durable memories. Over it: `limit_exceeded`.",
             )
             .unset("no limit"),
+            key(
+                "MEMSER_MAX_SCOPES_PER_TOKEN",
+                Kind::Whole(1, 1_000_000_000_000),
+                "The most scopes that stores of one token may make. Scopes that others made, and all that exist when the \
+                 limit is lowered, stay open to it. Over it: `limit_exceeded` on `scope`.",
+            )
+            .default("100000"),
         ],
-        introduction: "The first three count in each process by itself: two replicas allow twice as much. Those of a \
-                       scope hold exactly, over all\nreplicas. Known texts are still taken by a full scope, because they \
-                       add nothing.\n",
+        introduction: "The first three count in each process by itself: two replicas allow twice as much. Those of \
+                       memories, bytes and scopes\nhold exactly, over all replicas. Known texts are still taken by a full \
+                       scope, because they add nothing. A scope belongs to\nthe token whose store made it, by the token's \
+                       name or the JWT's `sub`, and is not given back when it is emptied.\n",
     },
     Group {
         title: "Stores",
@@ -142,6 +151,20 @@ pub(super) static GROUPS: &[Group] = &[
                 "An external Postgres, 15 or newer, with pgvector 0.8 or newer. TLS as the URL's `sslmode` says.",
             )
             .unset("a private Postgres")
+            .secret(),
+            key(
+                "DATABASE_POOLER",
+                Kind::OneOf(&["none", "transaction"]),
+                "`transaction` where `DATABASE_URL` leads to a pooler that gives each transaction a session, such as \
+                 PgBouncer with `pool_mode = transaction`; it needs `DATABASE_DIRECT_URL`. A pooler of sessions is `none`.",
+            )
+            .unset("`transaction` when `DATABASE_DIRECT_URL` is set, else `none`"),
+            key(
+                "DATABASE_DIRECT_URL",
+                Kind::Url("postgres://user:password@host:5432/database"),
+                "The same database past the pooler, for migrations, the locks of sweeps and indexes.",
+            )
+            .unset("`DATABASE_URL`")
             .secret(),
             key(
                 "DATABASE_MAX_CONNECTIONS",
@@ -361,36 +384,7 @@ pub(super) static GROUPS: &[Group] = &[
         ],
         introduction: "Recall adds weighted signals and divides by the sum of the weights; 0 turns a signal off.\n",
     },
-    Group {
-        title: "Sweeps",
-        keys: &[
-            key(
-                "ENABLE_SCHEDULER",
-                Kind::Switch,
-                "Whether this replica runs sweeps. At least one has to: pending embeddings are filled in by a sweep.",
-            )
-            .default("true"),
-            key("CONSOLIDATION_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two consolidations.")
-                .default("60"),
-            key(
-                "CONSOLIDATION_MIN_EPISODIC",
-                Kind::Whole(2, 1_000_000),
-                "A scope with fewer memories to consolidate waits.",
-            )
-            .default("50"),
-            key("DECAY_INTERVAL_MINUTES", Kind::Whole(1, 525_600), "Between two decays.").default("1440"),
-            key("DECAY_AFTER_DAYS", Kind::Whole(1, 36_500), "Memories untouched for so long lose confidence.")
-                .default("30"),
-            key(
-                "SNAPSHOT_RETENTION_DAYS",
-                Kind::Whole(0, 36_500),
-                "How long the last copy of a forgotten memory is kept in the database. 0 drops it within minutes.",
-            )
-            .default("30"),
-        ],
-        introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
-                       expired every\n10 minutes.\n",
-    },
+    SWEEPS,
     Group {
         title: "Logging",
         keys: &[

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::db::Pooler;
 use crate::engine::score::Bm25;
 
 use super::*;
@@ -136,7 +137,11 @@ fn wrong_values_are_refused_by_name() {
         ("CONFLICT_POLICY", "oldest_wins"),
         ("WEIGHT_VECTOR", "-1"),
         ("ENABLE_SCHEDULER", "maybe"),
+        ("CONSOLIDATION_INTERVAL_MINUTES", "0.001"),
+        ("CONSOLIDATION_INTERVAL_MINUTES", "-1"),
         ("DECAY_AFTER_DAYS", "0"),
+        ("DECAY_HALF_LIFE_DAYS", "0"),
+        ("DATABASE_POOLER", "session"),
         ("EMBEDDER", "magic"),
         ("EMBEDDING_DIMENSIONS", "0"),
         ("MEMSER_LOG_FORMAT", "xml"),
@@ -144,6 +149,36 @@ fn wrong_values_are_refused_by_name() {
         let error = refusal(config(&[(name, value)]));
         assert!(error.contains(name), "{name}: {error}");
     }
+}
+
+#[test]
+fn a_pooler_of_transactions_needs_a_way_past_it() {
+    let (url, direct) =
+        (("DATABASE_URL", "postgres://pooler/m"), ("DATABASE_DIRECT_URL", "postgres://direct/m"));
+    let external = |values: &[(&str, &str)]| match config(values).unwrap().storage {
+        Storage::External(external) => (external.pooler, external.direct.get_host().to_owned()),
+        Storage::Embedded(_) => panic!("with a URL"),
+    };
+    assert_eq!(external(&[url]), (Pooler::None, "pooler".to_owned()));
+    assert_eq!(external(&[url, direct]), (Pooler::Transaction, "direct".to_owned()));
+    assert_eq!(external(&[url, direct, ("DATABASE_POOLER", "none")]), (Pooler::None, "direct".to_owned()));
+    let error = refusal(config(&[url, ("DATABASE_POOLER", "transaction")]));
+    assert!(error.contains("DATABASE_POOLER") && error.contains("DATABASE_DIRECT_URL"), "{error}");
+    let error = refusal(config(&[url, ("DATABASE_DIRECT_URL", "mysql:secret@x")]));
+    assert!(error.contains("DATABASE_DIRECT_URL") && !error.contains("secret"), "{error}");
+    // Without a database of one's own there is nothing to pool, and a URL that counts for nothing is a mistake.
+    let error = refusal(config(&[direct]));
+    assert!(error.contains("DATABASE_DIRECT_URL") && error.contains("DATABASE_URL"), "{error}");
+}
+
+#[test]
+fn an_interval_of_nought_means_never() {
+    let sweeps = config(&[("DECAY_INTERVAL_MINUTES", "0"), ("CONSOLIDATION_INTERVAL_MINUTES", "0.05")])
+        .unwrap()
+        .sweeps;
+    assert_eq!(sweeps.decay_interval, None);
+    assert_eq!(sweeps.consolidation_interval, Some(Duration::from_secs(3)));
+    assert_eq!(sweeps.decay.protected, ["pinned"]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::Tx;
+use crate::api::AuditEntry;
 use crate::error::Result;
 
 /// One row. `detail` never holds content, queries or tokens.
@@ -31,7 +33,7 @@ pub struct AuditRow {
     pub detail: Value,
 }
 
-/// Appends rows, through a change's own transaction or any connection.
+/// Appends rows, through a change's own transaction or another.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -63,4 +65,63 @@ pub async fn append(conn: &mut PgConnection, rows: &[AuditRow]) -> Result<()> {
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Which rows to list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Only calls for this scope.
+    pub scope: Option<String>,
+    /// Only calls of this token.
+    pub subject: Option<String>,
+    /// Only calls of this tool.
+    pub action: Option<String>,
+    /// Only calls that ended so.
+    pub outcome: Option<String>,
+    /// Only calls about this memory.
+    pub memory_id: Option<Uuid>,
+    /// Only calls at or after this time.
+    pub after: Option<DateTime<Utc>>,
+    /// Only calls before this time.
+    pub before: Option<DateTime<Utc>>,
+    /// The time and the number of the last row of the page before.
+    pub beyond: Option<(DateTime<Utc>, i64)>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// A page of rows, newest first: of the transaction's scope alone, or of all where it sees all.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn page(tx: &mut Tx, page: &Page) -> Result<Vec<AuditEntry>> {
+    let beyond = page.beyond.unzip();
+    let rows = sqlx::query_as!(
+        AuditEntry,
+        "select audit_id as id, at, request_id, subject, actor, action, scope, memory_id, outcome, detail
+           from memory_audit_log
+          where ($1::text is null or scope = $1)
+            and ($2::text is null or subject = $2)
+            and ($3::text is null or action = $3)
+            and ($4::text is null or outcome = $4)
+            and ($5::uuid is null or memory_id = $5)
+            and ($6::timestamptz is null or at >= $6)
+            and ($7::timestamptz is null or at < $7)
+            and ($8::timestamptz is null or (at, audit_id) < ($8, $9))
+          order by at desc, audit_id desc
+          limit $10",
+        page.scope,
+        page.subject,
+        page.action,
+        page.outcome,
+        page.memory_id,
+        page.after,
+        page.before,
+        beyond.0,
+        beyond.1,
+        page.limit
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
 }

@@ -68,6 +68,42 @@ pub async fn open_pairs(tx: &mut Tx, scope: ScopeId, memory: Uuid) -> Result<Vec
     .await?)
 }
 
+/// An open pair with what else is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Its id.
+    pub id: Uuid,
+    /// The memory that came later.
+    pub new: Uuid,
+    /// The memory that it contradicts.
+    pub old: Uuid,
+    /// Null where it was never measured.
+    pub similarity: Option<f32>,
+    /// Since when it waits.
+    pub opened_at: DateTime<Utc>,
+}
+
+/// A page of a scope's open pairs, oldest first, beyond the last one of the page before.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn page(tx: &mut Tx, scope: ScopeId, beyond: Option<Uuid>, limit: i64) -> Result<Vec<Waiting>> {
+    Ok(sqlx::query_as!(
+        Waiting,
+        r#"select c.conflict_id as id, c.new_id as "new", c.old_id as "old", c.similarity, c.created_at as opened_at
+             from conflicts c
+             join memories n on n.scope_id = c.scope_id and n.id = c.new_id and n.valid_to is null
+             join memories o on o.scope_id = c.scope_id and o.id = c.old_id and o.valid_to is null
+            where c.scope_id = $1 and c.status = 'open' and ($2::uuid is null or c.conflict_id > $2)
+            order by c.conflict_id limit $3"#,
+        scope.0,
+        beyond,
+        limit
+    )
+    .fetch_all(tx.conn())
+    .await?)
+}
+
 /// How a reviewer resolved a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::recall::{Hit, ScopeSize};
 use super::space::Space;
-use super::{Db, ScopeId, Tx, scope};
+use super::{ScopeId, Tx, scope};
 use crate::error::Result;
 use crate::model::Tier;
 
@@ -301,51 +301,4 @@ pub async fn add_origins(tx: &mut Tx, scope: ScopeId, fact: Uuid, origins: &[Uui
     .execute(tx.conn())
     .await?;
     Ok(())
-}
-
-/// Which confidences decay, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Decay {
-    /// Now.
-    pub now: DateTime<Utc>,
-    /// Memories neither stored nor recalled since then decay.
-    pub untouched_since: DateTime<Utc>,
-    /// The sweep's interval: a memory decays once in each.
-    pub last_before: DateTime<Utc>,
-    /// What one step leaves of the confidence.
-    pub factor: f32,
-    /// No confidence falls below.
-    pub floor: f32,
-}
-
-/// Lets up to `limit` memories decay one step; answers how many did. Nothing is deleted and no time that users see is
-/// changed.
-///
-/// # Errors
-/// `unavailable` when the database is down.
-pub async fn decay(db: &Db, decay: Decay, limit: i64) -> Result<u64> {
-    let mut tx = Tx::all_scopes(db).await?;
-    let changed = sqlx::query!(
-        "update memories m
-            set confidence = greatest($4::real, confidence * $5::real), decayed_at = $1
-           from (select c.scope_id, c.id
-                   from memories c
-                  where c.tier = 'episodic' and c.valid_to is null and c.confidence > $4
-                    and c.created_at < $2 and (c.decayed_at is null or c.decayed_at <= $3)
-                    and not exists (select from memory_access a
-                                     where a.scope_id = c.scope_id and a.memory_id = c.id
-                                       and a.last_accessed_at >= $2)
-                  limit $6 for update skip locked) as stale
-          where m.scope_id = stale.scope_id and m.id = stale.id",
-        decay.now,
-        decay.untouched_since,
-        decay.last_before,
-        decay.floor,
-        decay.factor,
-        limit
-    )
-    .execute(tx.conn())
-    .await?;
-    tx.commit().await?;
-    Ok(changed.rows_affected())
 }

@@ -1,13 +1,15 @@
-//! Which replica runs a sweep, and what came of it.
+//! Which replica runs a sweep.
 
-use chrono::{DateTime, Utc};
-use serde_json::Value;
+use std::time::Duration;
+
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::types::Json;
 use sqlx::{ConnectOptions, Connection};
+use tokio::time::timeout;
 
-use super::Db;
 use crate::error::Result;
+
+/// A lock whose connection is silent for so long counts as lost.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A session lock on a connection of its own: it ends with the connection, so that a crash cannot keep it.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl SweepLock {
 
     /// Whether the lock is still held: it is lost with its connection.
     pub async fn is_held(&mut self) -> bool {
-        self.connection.ping().await.is_ok()
+        matches!(timeout(PATIENCE, self.connection.ping()).await, Ok(Ok(())))
     }
 
     /// The lock's own connection, for statements that run in no transaction and only under the lock.
@@ -41,31 +43,6 @@ impl SweepLock {
     /// Frees the lock.
     pub async fn free(self) {
         // The server frees it with the connection, however the goodbye went.
-        let _ = self.connection.close().await;
+        let _ = timeout(PATIENCE, self.connection.close()).await;
     }
-}
-
-/// Notes a finished sweep.
-///
-/// # Errors
-/// `unavailable` when the database is down.
-pub async fn record_run(
-    db: &Db,
-    job: &str,
-    started_at: DateTime<Utc>,
-    finished_at: DateTime<Utc>,
-    outcome: &str,
-    detail: &Value,
-) -> Result<()> {
-    sqlx::query!(
-        "insert into job_runs (job, started_at, finished_at, outcome, detail) values ($1, $2, $3, $4, $5)",
-        job,
-        started_at,
-        finished_at,
-        outcome,
-        Json(detail) as _
-    )
-    .execute(&db.pool)
-    .await?;
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use pgvector::Vector;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -136,8 +137,10 @@ pub async fn stated(tx: &mut Tx, scope: ScopeId, hash: &[u8; 32]) -> Result<Opti
     .await?)
 }
 
-/// One more statement of a known memory: support counts every one, and confidence closes `rise` of the gap to 1 once
-/// for each source that had not stated it before. Answers support and confidence.
+/// One more statement of a known memory. Answers support and confidence.
+///
+/// Support counts every one; confidence closes `rise` of the gap to 1 once for each source that had not stated it before;
+/// decay starts anew.
 ///
 /// # Errors
 /// `not_found` when the memory is gone; otherwise when the connection is lost.
@@ -147,6 +150,7 @@ pub async fn support(
     id: Uuid,
     source: Option<&str>,
     rise: f32,
+    now: DateTime<Utc>,
 ) -> Result<(i32, f32)> {
     let statements = sqlx::query_scalar!(
         "insert into memory_sources as known (scope_id, memory_id, source) values ($1, $2, coalesce($3, ''))
@@ -160,12 +164,14 @@ pub async fn support(
     .await?;
     let rise = if statements == 1 { rise } else { 0.0 };
     let row = sqlx::query!(
-        "update memories set support = support + 1, confidence = confidence + (1 - confidence) * $3::real
+        "update memories
+            set support = support + 1, confidence = confidence + (1 - confidence) * $3::real, restated_at = $4
           where scope_id = $1 and id = $2
       returning support, confidence",
         scope.0,
         id,
-        rise
+        rise,
+        now
     )
     .fetch_optional(tx.conn())
     .await?

@@ -9,6 +9,8 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
 
+use super::pooler::keeps_session;
+
 /// The schema, forward only. The migrator's own lock is off: [`bring_up_to_date`] takes one.
 pub static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
     let mut migrator = sqlx::migrate!();
@@ -32,10 +34,16 @@ const ATTEMPTS: usize = 1_500;
 /// wait; the lock ends with its connection, so that a crash leaves nothing to clear.
 ///
 /// # Errors
-/// Each says what to do: the server cannot be reached or does not let memser in, it or its pgvector is too old, the
+/// Each says what to do: the server cannot be reached or does not let memser in, there is a pooler of transactions before
+/// it, it or its pgvector is too old, the
 /// role lacks a right, the schema is newer than this memser, a migration fails.
 pub async fn bring_up_to_date(options: &PgConnectOptions) -> anyhow::Result<()> {
     let mut connection = connect(options).await?;
+    ensure!(
+        keeps_session(&mut connection, options).await?,
+        "this is a pooler that gives each transaction another session: set DATABASE_DIRECT_URL to a way past it, for \
+         migrations, the locks of sweeps and indexes"
+    );
     ask(&mut connection).await?.judge()?;
     wait_for_lock(&mut connection).await?;
     add_pgvector(&mut connection).await?;

@@ -3,8 +3,11 @@
 use chrono::{DateTime, Utc};
 
 use super::{Db, Tx};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Scope;
+
+/// The first key of the lock under which a subject makes scopes.
+const SCOPES_OF_SUBJECT: i32 = 1;
 
 /// A scope's number: what the database and Redis know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,30 +38,69 @@ pub struct CounterChange {
 /// `unavailable` when the database is down.
 pub async fn find(db: &Db, name: &Scope) -> Result<Option<ScopeId>> {
     let mut tx = Tx::all_scopes(db).await?;
+    id_of(&mut tx, name).await
+}
+
+/// Opens a transaction on a scope that may not exist yet; it exists once the transaction commits, as one of `by`'s.
+///
+/// Of scopes that a subject makes at one time each waits for the end of the one before, so that the limit holds exactly.
+///
+/// # Errors
+/// `limit_exceeded` where `by` has made `most` scopes already; `unavailable` when the database is down.
+pub async fn open_or_create(
+    db: &Db,
+    name: &Scope,
+    by: &str,
+    most: u64,
+    now: DateTime<Utc>,
+) -> Result<(Tx, ScopeId)> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let id = match id_of(&mut tx, name).await? {
+        Some(id) => id,
+        None => create(&mut tx, name, by, most, now).await?,
+    };
+    tx.narrow_to(id).await?;
+    Ok((tx, id))
+}
+
+async fn id_of(tx: &mut Tx, name: &Scope) -> Result<Option<ScopeId>> {
     let id = sqlx::query_scalar!("select scope_id from scopes where name = $1", name.as_str())
         .fetch_optional(tx.conn())
         .await?;
     Ok(id.map(ScopeId))
 }
 
-/// Opens a transaction on a scope that may not exist yet; it exists once the transaction commits.
-///
-/// # Errors
-/// `unavailable` when the database is down.
-pub async fn open_or_create(db: &Db, name: &Scope, now: DateTime<Utc>) -> Result<(Tx, ScopeId)> {
-    let mut tx = Tx::all_scopes(db).await?;
+async fn create(tx: &mut Tx, name: &Scope, by: &str, most: u64, now: DateTime<Utc>) -> Result<ScopeId> {
+    // Two keys: those of one number lock scopes and sweeps. Equal hashes only make two subjects wait for each other.
+    sqlx::query!("select pg_advisory_xact_lock($1, hashtext($2))", SCOPES_OF_SUBJECT, by)
+        .fetch_one(tx.conn())
+        .await?;
+    // Made while this waited.
+    if let Some(id) = id_of(tx, name).await? {
+        return Ok(id);
+    }
+    let made = sqlx::query_scalar!(r#"select count(*) as "made!" from scopes where created_by = $1"#, by)
+        .fetch_one(tx.conn())
+        .await?;
+    if u64::try_from(made).is_ok_and(|made| made >= most) {
+        return Err(Error::LimitExceeded {
+            field: Some("scope".to_owned()),
+            message: format!(
+                "there is no scope {:?}, and this token has made {made} scopes; the limit is {most}",
+                name.as_str()
+            ),
+        });
+    }
     sqlx::query!(
-        "insert into scopes (name, created_at) values ($1, $2) on conflict (name) do nothing",
+        "insert into scopes (name, created_at, created_by) values ($1, $2, $3) on conflict (name) do nothing",
         name.as_str(),
-        now
+        now,
+        by
     )
     .execute(tx.conn())
     .await?;
-    let id = sqlx::query_scalar!("select scope_id from scopes where name = $1", name.as_str())
-        .fetch_one(tx.conn())
-        .await?;
-    tx.narrow_to(ScopeId(id)).await?;
-    Ok((tx, ScopeId(id)))
+    // By another subject at the same time, where not by this one.
+    id_of(tx, name).await?.ok_or_else(|| Error::internal("a scope that was just made is not there"))
 }
 
 /// Changes the counters; the caller holds the scope's lock.
@@ -104,15 +146,73 @@ pub async fn unconsolidated(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
     Ok(u64::try_from(todo).unwrap_or(0))
 }
 
-/// The scopes with at least `min` rows to consolidate, fullest first.
+/// A scope with what it holds.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// Durable memories, superseded ones included.
+    pub memories: i64,
+    /// Bytes of their content.
+    pub bytes: i64,
+    /// When something was first stored there.
+    pub created_at: DateTime<Utc>,
+}
+
+/// Which scopes to list: those named exactly, and those whose names begin with one of the prefixes.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Names.
+    pub exact: Vec<String>,
+    /// Beginnings of names.
+    pub prefixes: Vec<String>,
+    /// Of these, only names that begin so.
+    pub prefix: String,
+    /// The last name of the page before.
+    pub after: String,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// A page of scopes by name.
 ///
 /// # Errors
 /// `unavailable` when the database is down.
-pub async fn to_consolidate(db: &Db, min: i64) -> Result<Vec<Scope>> {
+pub async fn page(db: &Db, page: &Page) -> Result<Vec<Held>> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let rows = sqlx::query_as!(
+        Held,
+        "select name, memories, bytes, created_at from scopes
+          where name > $4 and starts_with(name, $3)
+            and (name = any($1) or exists (select from unnest($2::text[]) p where starts_with(name, p)))
+          order by name limit $5",
+        &page.exact,
+        &page.prefixes,
+        page.prefix,
+        page.after,
+        page.limit
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}
+
+/// The scopes with at least `min` rows to consolidate, fullest first, without those that are parked after `tries`
+/// failures in a row.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn to_consolidate(db: &Db, min: i64, tries: i32, now: DateTime<Utc>) -> Result<Vec<Scope>> {
     let mut tx = Tx::all_scopes(db).await?;
     let names = sqlx::query_scalar!(
-        "select name from scopes where unconsolidated >= $1 order by unconsolidated desc, scope_id",
-        min
+        "select name from scopes s
+          where unconsolidated >= $1
+            and not exists (select from consolidation_failures f
+                             where f.scope_id = s.scope_id and f.tries >= $2 and f.retry_at > $3)
+          order by unconsolidated desc, scope_id",
+        min,
+        tries,
+        now
     )
     .fetch_all(tx.conn())
     .await?;

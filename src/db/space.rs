@@ -176,13 +176,15 @@ pub async fn open(
 /// # Errors
 /// When the database does not answer.
 pub async fn states(db: &Db, own: Space) -> Result<(i32, State)> {
+    let mut tx = Tx::of_no_scope(db).await?;
     let row = sqlx::query!(
         r#"select (select space_id from embedding_spaces where state = 'active') as "active!",
                   (select state from embedding_spaces where space_id = $1) as "own!""#,
         own.id
     )
-    .fetch_one(&db.pool)
+    .fetch_one(tx.conn())
     .await?;
+    tx.commit().await?;
     Ok((row.active, State::parse(&row.own)?))
 }
 

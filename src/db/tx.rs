@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 
-use super::{Db, ScopeId};
+use super::{Db, Pooler, ScopeId};
 use crate::error::Result;
 
 /// A transaction behind the second wall. Rolled back unless committed.
@@ -26,15 +26,30 @@ impl Tx {
         Self::open(db, "*").await
     }
 
-    /// Begin and settings travel together. `seen` is a number or `*`, so that it needs no quoting.
+    /// Sees no scope: for tables that belong to none.
+    ///
+    /// # Errors
+    /// `unavailable` when no connection is to be had.
+    pub async fn of_no_scope(db: &Db) -> Result<Self> {
+        Self::open(db, "").await
+    }
+
+    /// Begin and settings travel together. `seen` is a number, `*` or nothing, so that it needs no quoting.
     ///
     /// Every execution is planned for its values: the plan that Postgres would keep from the sixth execution on knows
     /// neither how large the scope is nor which filters are in use, and was seen to join memories by a full scan.
     /// Vector indexes are scanned on until enough rows pass the filter; Postgres takes these settings before it loads
     /// the extension, too.
+    ///
+    /// Behind a pooler of transactions, the session may have prepared statements of another client under the names that
+    /// this one is about to give.
     async fn open(db: &Db, seen: &str) -> Result<Self> {
+        let clear = match db.pooler {
+            Pooler::None => "",
+            Pooler::Transaction => "deallocate all;",
+        };
         let begin = format!(
-            "begin; select set_config('memser.scope_id', '{seen}', true), \
+            "begin; {clear} select set_config('memser.scope_id', '{seen}', true), \
                            set_config('plan_cache_mode', 'force_custom_plan', true), \
                            set_config('hnsw.iterative_scan', 'strict_order', true), \
                            set_config('hnsw.ef_search', '100', true)"

@@ -1,6 +1,7 @@
 //! The working tier's table, for a memser without Redis.
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -8,7 +9,7 @@ use super::{ScopeId, Tx};
 use crate::error::Result;
 
 /// A row of the table. `support` is kept inside `entry`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Row {
     /// The memory's id.
     pub id: Uuid,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::db::access::Recalls;
 use crate::db::audit::AuditRow;
-use crate::db::{self, Db, ScopeId};
+use crate::db::{self, Db, ScopeId, Tx};
 use crate::error::Result;
 
 /// The longest that an entry waits.
@@ -136,6 +136,7 @@ async fn append(db: &Db, rows: &[AuditRow]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let mut connection = db.pool().acquire().await?;
-    db::audit::append(&mut connection, rows).await
+    let mut tx = Tx::of_no_scope(db).await?;
+    db::audit::append(tx.conn(), rows).await?;
+    tx.commit().await
 }

@@ -1,13 +1,11 @@
 //! `list_memories`: what a scope holds, page by page.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{Call, Engine, view, view_of};
+use super::{Call, Engine, cursor, view, view_of};
 use crate::api::{ListAnswer, ListArgs, ListOrder, ListStatus, MemoryView};
 use crate::auth::Caller;
 use crate::db::list::{Page, page};
@@ -16,12 +14,7 @@ use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags, parse_id};
 
-/// Memories of a page when the call does not say.
-const DEFAULT_LIMIT: u32 = 20;
-/// The most memories of a page.
-const MAX_LIMIT: u32 = 100;
-
-/// Where a page ended. Readable but not meant to be read: it holds nothing that the page did not show.
+/// Where a page ended.
 #[derive(Serialize, Deserialize)]
 struct Cursor {
     at: DateTime<Utc>,
@@ -81,12 +74,12 @@ impl Engine {
         if memories.is_empty() && listing.page.id.is_some() {
             return Err(Error::NotFound);
         }
-        let more = memories.len() > listing.limit;
-        memories.truncate(listing.limit);
-        let next_cursor = match memories.last() {
-            Some(last) if more => Some(encode(last, listing.page.ascending)?),
-            _ => None,
-        };
+        let order = if listing.page.ascending { ListOrder::Oldest } else { ListOrder::Newest };
+        let next_cursor = cursor::cut(&mut memories, listing.limit, |last| Cursor {
+            at: last.created_at,
+            id: last.id,
+            order,
+        })?;
         Ok(ListAnswer { memories, next_cursor })
     }
 
@@ -114,40 +107,19 @@ fn is_listed(memory: &Memory, page: &Page) -> bool {
         && page.after.is_none_or(|after| if page.ascending { key > after } else { key < after })
 }
 
-fn encode(last: &MemoryView, ascending: bool) -> Result<String> {
-    let order = if ascending { ListOrder::Oldest } else { ListOrder::Newest };
-    let cursor = Cursor { at: last.created_at, id: last.id, order };
-    let json = serde_json::to_vec(&cursor).map_err(|error| Error::Internal(error.into()))?;
-    Ok(URL_SAFE_NO_PAD.encode(json))
-}
-
-fn decode(cursor: &str, order: ListOrder) -> Result<(DateTime<Utc>, Uuid)> {
-    URL_SAFE_NO_PAD
-        .decode(cursor)
-        .ok()
-        .and_then(|json| serde_json::from_slice::<Cursor>(&json).ok())
-        .filter(|cursor| cursor.order == order)
-        .map(|cursor| (cursor.at, cursor.id))
-        .ok_or_else(|| {
-            Error::invalid(
-                "cursor",
-                "cursor is not one of this list's",
-                "Use next_cursor of the page before with the same order, or leave it out to start anew.",
-            )
-        })
+fn decode(text: &str, order: ListOrder) -> Result<(DateTime<Utc>, Uuid)> {
+    let ended: Cursor = cursor::decode(text)?;
+    if ended.order == order { Ok((ended.at, ended.id)) } else { Err(cursor::foreign()) }
 }
 
 fn check_list(args: ListArgs) -> Result<Listing> {
-    let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Error::invalid("limit", format!("limit is {limit}"), "From 1 to 100."));
-    }
+    let limit = cursor::limit(args.limit)?;
     let order = args.order.unwrap_or_default();
     let id = args.memory_id.as_deref().map(|id| parse_id("memory_id", id)).transpose()?;
     Ok(Listing {
         working: args.tier == Some(Tier::Working) || (id.is_some() && args.tier.is_none()),
         durable: args.tier != Some(Tier::Working),
-        limit: limit as usize,
+        limit,
         page: Page {
             id,
             tier: args.tier.map(Tier::as_str),
@@ -157,7 +129,7 @@ fn check_list(args: ListArgs) -> Result<Listing> {
             status: args.status.unwrap_or_default(),
             ascending: order == ListOrder::Oldest,
             after: args.cursor.as_deref().map(|cursor| decode(cursor, order)).transpose()?,
-            limit: i64::from(limit) + 1,
+            limit: cursor::and_one(limit),
         },
     })
 }

@@ -4,27 +4,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::Engine;
 use super::models::Model;
-use crate::db::consolidation::{Decay, decay};
+use super::sweep::{Sweeps, TRIES, rest_after};
+use crate::db::decay::{self, Place, Which};
 use crate::db::space::State;
-use crate::db::{self, ScopeId, idempotency};
+use crate::db::{self, ScopeId, Tx, idempotency, job};
 use crate::error::Result;
 use crate::model::Scope;
 
+/// What parking goes by where consolidation has no interval.
+const PARKED_BY: Duration = Duration::from_hours(1);
 /// Rows changed in one transaction: short enough that no recall waits for it.
 const CHUNK: u32 = 1_000;
 /// Texts embedded in one request.
 const EMBED_CHUNK: i64 = 64;
 /// How long the vectors of a retired space are kept, for a change back.
 const RETIRED_KEPT: TimeDelta = TimeDelta::days(7);
-/// What one decay step leaves of a confidence.
-const DECAY_FACTOR: f32 = 0.95;
-/// No confidence decays below.
-const DECAY_FLOOR: f32 = 0.1;
 
 /// How far the filling of a space is: it goes over all memories, and again until it finds no more to fill.
 #[derive(Debug, Default)]
@@ -34,28 +33,88 @@ pub struct Pass {
 }
 
 impl Engine {
-    /// The scopes with at least `min` memories to consolidate, fullest first.
-    ///
-    /// # Errors
-    /// `unavailable`.
-    pub async fn scopes_to_consolidate(&self, min: u32) -> Result<Vec<Scope>> {
-        db::scope::to_consolidate(&self.db, i64::from(min)).await
+    /// What the operator set of sweeps.
+    #[must_use]
+    pub const fn sweeps(&self) -> &Sweeps {
+        &self.settings.sweeps
     }
 
-    /// Lets a chunk of untouched memories lose confidence; answers how many did. Call it until it answers 0.
+    /// The scopes with enough memories to consolidate, fullest first, without those that are parked.
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn decay_chunk(&self, after_days: u32, every: Duration) -> Result<u64> {
+    pub async fn scopes_to_consolidate(&self) -> Result<Vec<Scope>> {
+        let enough = i64::from(self.settings.sweeps.consolidation_min_episodic);
+        db::scope::to_consolidate(&self.db, enough, TRIES, self.clock.now()).await
+    }
+
+    /// Counts a failure of consolidation in a scope, which is parked after [`TRIES`] in a row without a new fact; answers
+    /// how many there were and until when it rests.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn consolidation_failed(&self, scope: &Scope, reason: &str) -> Result<(i32, DateTime<Utc>)> {
         let now = self.clock.now();
-        let step = Decay {
-            now,
-            untouched_since: now - TimeDelta::days(i64::from(after_days)),
-            last_before: now - TimeDelta::from_std(every).unwrap_or(TimeDelta::days(1)),
-            factor: DECAY_FACTOR,
-            floor: DECAY_FLOOR,
+        let Some(id) = self.scope_id(scope).await? else {
+            return Ok((0, now));
         };
-        decay(&self.db, step, i64::from(CHUNK)).await
+        let interval = self.settings.sweeps.consolidation_interval.unwrap_or(PARKED_BY);
+        let mut tx = Tx::for_scope(&self.db, id).await?;
+        let tries = job::count_failure(&mut tx, id, reason, now).await?;
+        let until = now + rest_after(tries, interval);
+        job::rest_until(&mut tx, id, until).await?;
+        tx.commit().await?;
+        Ok((tries, until))
+    }
+
+    /// Forgets what went wrong in a scope before.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn consolidation_succeeded(&self, scope: &Scope) -> Result<()> {
+        let Some(id) = self.scope_id(scope).await? else {
+            return Ok(());
+        };
+        let mut tx = Tx::for_scope(&self.db, id).await?;
+        job::clear_failures(&mut tx, id).await?;
+        tx.commit().await
+    }
+
+    /// Gives every parked scope another chance; answers how many scopes had failed.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn unpark(&self) -> Result<u64> {
+        job::clear_all_failures(&self.db).await
+    }
+
+    /// Lets the next untouched memories lose confidence; answers how many did, `None` after the last. A memory that
+    /// somebody else has locked is left for the next sweep.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn decay_chunk(&self, after: &mut Option<Place>) -> Result<Option<u64>> {
+        let (now, rule) = (self.clock.now(), &self.settings.sweeps.decay);
+        let decayed_before = now - rule.step();
+        let which = Which {
+            touched_before: decayed_before - rule.after,
+            decayed_before,
+            floor: rule.floor,
+            protected: &rule.protected,
+        };
+        let mut tx = Tx::all_scopes(&self.db).await?;
+        let untouched = decay::lock(&mut tx, which, *after, i64::from(CHUNK)).await?;
+        let Some(last) = untouched.last() else {
+            return Ok(None);
+        };
+        *after = Some(last.place);
+        let decayed: Vec<(Place, f32)> = untouched
+            .iter()
+            .map(|of| (of.place, rule.decayed(of.confidence, of.touched_at, of.decayed_at, now)))
+            .collect();
+        decay::write(&mut tx, &decayed, now).await?;
+        tx.commit().await?;
+        Ok(Some(decayed.len() as u64))
     }
 
     /// The models whose spaces this memser fills: that of the active space, and its own while that is building. Follows

@@ -17,6 +17,7 @@ use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
 use crate::text;
+use crate::working::Working;
 
 /// Candidates of each arm: twenty lose nothing at k <= 20, fifty are exact (measured on LoCoMo).
 const POOL: i64 = 50;
@@ -107,7 +108,8 @@ impl Engine {
         let Some(scope) = self.scope_id(&call.scope).await? else {
             return Ok(RecallAnswer { memories: Vec::new(), degraded, left_out: None });
         };
-        let working = if question.wants(Tier::Working) {
+        // Where they are in the database, the statement for the words reads them as well.
+        let working = if question.wants(Tier::Working) && !self.working.is_in_database() {
             self.working.list(scope, call.at).await.unwrap_or_else(|error| {
                 tracing::warn!(error = %error, "the working tier failed; recalling without it");
                 degraded.push("working".to_owned());
@@ -121,7 +123,9 @@ impl Engine {
             let model = self.models.current().clone();
             let vector = if durable { model.embed(&question.query).await } else { None };
             // None where the model changed meanwhile: then the question needs a vector of the new one.
-            if let Some(pool) = self.gather(scope, question, &model, vector.as_deref(), &working).await? {
+            if let Some(pool) =
+                self.gather(scope, call.at, question, &model, vector.as_deref(), &working).await?
+            {
                 if durable && vector.is_none() {
                     degraded.push("embedder".to_owned());
                 }
@@ -143,6 +147,7 @@ impl Engine {
     async fn gather(
         &self,
         scope: ScopeId,
+        now: DateTime<Utc>,
         question: &Question,
         model: &Model,
         vector: Option<&[f32]>,
@@ -155,8 +160,10 @@ impl Engine {
         let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
         let mut pool = Pool::default();
         let mut tx = Tx::for_scope(&self.db, scope).await?;
+        let alive_at = (question.wants(Tier::Working) && self.working.is_in_database()).then_some(now);
         let found =
-            by_words(&mut tx, scope, asked, &question.filter, if durable { limit } else { 0 }).await?;
+            by_words(&mut tx, scope, asked, alive_at, &question.filter, if durable { limit } else { 0 })
+                .await?;
         self.models.note_active(found.active);
         if vector.is_some() && self.models.current().space != model.space {
             return Ok(None);
@@ -181,9 +188,10 @@ impl Engine {
             lend_to_facts(&mut pool, fetch(&mut tx, scope, &ids).await?, question);
         }
         tx.commit().await?;
+        let beside = Working::read(found.working)?;
         score_working(
             &mut pool,
-            working,
+            if alive_at.is_some() { &beside } else { working },
             &question.words,
             &found.frequencies,
             found.size,

@@ -18,6 +18,8 @@ use crate::text;
 const TTL_MAX_SECONDS: u64 = 31_536_000;
 /// The most bytes of metadata, as JSON.
 const METADATA_MAX_BYTES: usize = 16 * 1024;
+/// How deep metadata may be nested: an answer wraps it some more, and JSON readers give up beyond a hundred or so.
+const METADATA_MAX_DEPTH: usize = 32;
 
 /// A checked request.
 pub(super) struct Statement {
@@ -114,7 +116,10 @@ fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
 }
 
 fn check_metadata(metadata: BTreeMap<String, Value>) -> Result<BTreeMap<String, Value>> {
-    let hint = "A JSON object of up to 16 KiB without NUL characters.";
+    let hint = "A JSON object of up to 16 KiB, nested up to 32 deep, without NUL characters.";
+    if metadata.values().any(|value| depth(value) >= METADATA_MAX_DEPTH) {
+        return Err(Error::invalid("metadata", "metadata is nested too deep", hint));
+    }
     if metadata.iter().any(|(key, value)| key.contains('\0') || has_nul(value)) {
         return Err(Error::invalid("metadata", "metadata has a NUL character", hint));
     }
@@ -126,6 +131,15 @@ fn check_metadata(metadata: BTreeMap<String, Value>) -> Result<BTreeMap<String, 
         });
     }
     Ok(metadata)
+}
+
+/// How many lists and objects are within each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 fn has_nul(value: &Value) -> bool {
@@ -140,6 +154,15 @@ fn has_nul(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_is_as_deep_as_its_readers_can_go() {
+        let nested = |levels| (1..levels).fold(Value::from(1), |inner, _| serde_json::json!([inner]));
+        let metadata = |levels| BTreeMap::from([("a".to_owned(), nested(levels))]);
+        assert!(check_metadata(metadata(METADATA_MAX_DEPTH)).is_ok());
+        let error = check_metadata(metadata(METADATA_MAX_DEPTH + 1)).unwrap_err();
+        assert_eq!((error.code(), error.field()), ("invalid_argument", Some("metadata")));
+    }
 
     #[test]
     fn a_scope_takes_what_fits_to_the_last_byte() {

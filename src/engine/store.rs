@@ -235,10 +235,11 @@ impl Engine {
     }
 
     async fn open_for_store(&self, call: &Call) -> Result<(Tx, ScopeId)> {
-        match self.scope_id(&call.scope).await? {
-            Some(scope) => Ok((Tx::for_scope(&self.db, scope).await?, scope)),
-            None => db::scope::open_or_create(&self.db, &call.scope, call.at).await,
+        if let Some(scope) = self.scope_id(&call.scope).await? {
+            return Ok((Tx::for_scope(&self.db, scope).await?, scope));
         }
+        let most = self.settings.max_scopes_per_token;
+        db::scope::open_or_create(&self.db, &call.scope, &call.subject, most, call.at).await
     }
 
     async fn insert_statement(
@@ -306,7 +307,9 @@ impl Engine {
         known: Likeness,
     ) -> Result<StoreAnswer> {
         let source = statement.source.as_deref();
-        let (support, confidence) = memory::support(tx, scope, known.id, source, CONFIDENCE_RISE).await?;
+        let now = self.clock.now();
+        let (support, confidence) =
+            memory::support(tx, scope, known.id, source, CONFIDENCE_RISE, now).await?;
         let stored = fetch_one(tx, scope, known.id).await?;
         let pending = db::embedding::is_pending(tx, self.models.active(), scope, known.id).await?;
         Ok(StoreAnswer {

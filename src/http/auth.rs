@@ -62,12 +62,15 @@ impl Challenge {
             .ok()
     }
 
-    fn unauthorised(&self, token_sent: bool) -> Response {
-        let message =
-            if token_sent { "the token is unknown or has expired" } else { "a bearer token is needed" };
-        let hint = "Send the header Authorization: Bearer <token>.";
+    /// 401; `error` only where a token was looked at (RFC 6750, 3.1).
+    fn unauthorised(&self, message: &str, error: Option<&str>) -> Response {
+        let hint = "Send the header Authorization: Bearer <token>, once.";
         let response = refusal(StatusCode::UNAUTHORIZED, "unauthorised", message, hint);
-        self.attach(response, Action::Read, token_sent.then_some("invalid_token"))
+        self.attach(response, Action::Read, error)
+    }
+
+    fn invalid(&self) -> Response {
+        self.unauthorised("the token is unknown or has expired", Some("invalid_token"))
     }
 
     /// 403 for a token that lacks `action` on every scope.
@@ -94,13 +97,15 @@ fn scope_name(action: Action) -> String {
 pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let token = match bearer(request.headers()) {
         Bearer::Token(token) => token,
-        Bearer::None => return gate.challenge.unauthorised(false),
-        Bearer::Ambiguous => return gate.challenge.unauthorised(true),
+        Bearer::None => return gate.challenge.unauthorised("a bearer token is needed", None),
+        Bearer::Ambiguous => {
+            return gate.challenge.unauthorised("there are two Authorization headers", None);
+        }
     };
     let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let caller = match gate.auth.identify(token, request_id, gate.clock.now()).await {
         Ok(caller) => caller,
-        Err(Refusal::Invalid) => return gate.challenge.unauthorised(true),
+        Err(Refusal::Invalid) => return gate.challenge.invalid(),
         Err(Refusal::Unavailable) => return keys_unavailable(),
     };
     let subject = caller.subject.clone();

@@ -2,18 +2,16 @@
 //! protocol where rmcp would say 406 or 415 in plain text.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::auth::Challenge;
+use super::body::{self, Unread, is_json};
 use super::reply::rpc_error;
 use crate::auth::Caller;
 use crate::engine::Engine;
@@ -24,12 +22,6 @@ const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
 /// The longest refusal in plain text that is passed on.
 const REFUSAL_MAX_BYTES: usize = 1_024;
-/// How much of a body beyond the limit is still read.
-const DROPPED_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// For how long.
-const DROP_WAIT: Duration = Duration::from_secs(2);
-/// A body has to arrive within this time.
-const BODY_WAIT: Duration = Duration::from_secs(30);
 
 /// What this layer needs.
 pub(super) struct Envelope {
@@ -73,9 +65,12 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
         return rpc_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, INVALID_REQUEST, message);
     }
     let (mut parts, body) = request.into_parts();
-    let body = match read(&parts.headers, body, envelope.max_body_bytes).await {
+    let body = match body::read(&parts.headers, body, envelope.max_body_bytes).await {
         Ok(body) => body,
-        Err(response) => return *response,
+        Err(unread) => {
+            let code = if unread == Unread::Broken { PARSE_ERROR } else { INVALID_REQUEST };
+            return rpc_error(unread.status(), None, code, &unread.message());
+        }
     };
     let message = match judge(&body) {
         Ok(message) => message,
@@ -109,67 +104,6 @@ impl Envelope {
         self.engine.deny(caller, tool.as_str(), "action_not_granted", scope);
         Some(self.challenge.insufficient(tool.action()))
     }
-}
-
-/// JSON under any of its names; a missing type is taken for JSON, because nothing else is ever meant.
-fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else {
-        return true;
-    };
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    let essence = essence.to_ascii_lowercase();
-    ["application/json", "text/json", "application/json-rpc"].contains(&essence.as_str())
-        || essence.ends_with("+json")
-}
-
-/// Reads the body. One that is too large is read on for a while and dropped: most clients see no answer while they
-/// still send.
-async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Box<Response>> {
-    let too_large = || {
-        let message = format!("the body is larger than {limit} bytes");
-        Box::new(rpc_error(StatusCode::PAYLOAD_TOO_LARGE, None, INVALID_REQUEST, &message))
-    };
-    let announced =
-        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let most = limit + DROPPED_MAX_BYTES;
-    if announced.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > most)) {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_WAIT, collect(body, limit, most)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_large()),
-        Ok(Err(_)) => {
-            let message = "the body broke off";
-            Err(Box::new(rpc_error(StatusCode::BAD_REQUEST, None, PARSE_ERROR, message)))
-        }
-        Err(_) => {
-            let message = "the body took too long to arrive";
-            Err(Box::new(rpc_error(StatusCode::REQUEST_TIMEOUT, None, INVALID_REQUEST, message)))
-        }
-    }
-}
-
-/// The body's bytes; none where they are more than `limit`. `most` are read of such a body, for a moment.
-async fn collect(mut body: Body, limit: usize, most: usize) -> Result<Option<Bytes>, axum::Error> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        bytes.extend_from_slice(&frame?.into_data().unwrap_or_default());
-        if bytes.len() > limit {
-            let mut seen = bytes.len();
-            drop(bytes);
-            let rest = async {
-                while let Some(Ok(frame)) = body.frame().await
-                    && seen <= most
-                {
-                    seen += frame.into_data().map_or(0, |data| data.len());
-                }
-            };
-            // Whether all of it came does not matter any more.
-            let _ = tokio::time::timeout(DROP_WAIT, rest).await;
-            return Ok(None);
-        }
-    }
-    Ok(Some(bytes.freeze()))
 }
 
 /// Takes one well-formed JSON-RPC message.

@@ -56,7 +56,7 @@ pub(super) async fn keep_alive(State(patience): State<Patience>, request: Reques
     }
 }
 
-fn is_events(response: &Response) -> bool {
+pub(super) fn is_events(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }

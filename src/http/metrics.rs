@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::auth::Challenge;
 use crate::auth::Caller;
+use crate::engine::overview::SweepMetrics;
 use crate::engine::{Engine, Readiness};
 use crate::error::Error;
 use crate::model::Action;
@@ -34,6 +35,11 @@ struct Space {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Job {
+    job: &'static str,
+}
+
 /// Shows the metrics to callers that may do everything everywhere: they tell about all scopes together.
 pub(super) async fn show(
     State((engine, challenge)): State<(Arc<Engine>, Challenge)>,
@@ -42,12 +48,17 @@ pub(super) async fn show(
     if !caller.may_everywhere(Action::Admin) {
         return challenge.insufficient(Action::Admin);
     }
-    let (readiness, progress) = tokio::join!(engine.readiness(), engine.embedding_progress());
+    let (readiness, progress, sweeps) =
+        tokio::join!(engine.readiness(), engine.embedding_progress(), engine.sweep_metrics());
     let mut registry = Registry::with_prefix("memser");
     register_parts(&mut registry, readiness);
     match progress {
         Ok(progress) => register_embeddings(&mut registry, &progress),
         Err(error) => tracing::warn!(error = %error, "the metrics lack what the database knows"),
+    }
+    match sweeps {
+        Ok(sweeps) => register_sweeps(&mut registry, &sweeps),
+        Err(error) => tracing::warn!(error = %error, "the metrics lack the sweeps"),
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {
@@ -82,4 +93,21 @@ fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Cen
     }
     let help = "Memories that have a vector in an embedding space; a space that is building is done at memser_memories";
     registry.register("embedding_vectors", help, vectors);
+}
+
+fn register_sweeps(registry: &mut Registry, metrics: &SweepMetrics) {
+    let (running, succeeded) = (Family::<Job, Gauge>::default(), Family::<Job, Gauge>::default());
+    for (sweep, is_running, last_success) in &metrics.sweeps {
+        let job = Job { job: sweep.name() };
+        running.get_or_create(&job).set(i64::from(*is_running));
+        if let Some(at) = last_success {
+            succeeded.get_or_create(&job).set(at.timestamp());
+        }
+    }
+    registry.register("job_running", "Whether a replica runs the job now", running);
+    registry.register("job_last_success_timestamp_seconds", "When the job last ended well", succeeded);
+    let parked = Gauge::<i64>::default();
+    parked.set(i64::try_from(metrics.parked).unwrap_or(i64::MAX));
+    let help = "Scopes that consolidation leaves alone for a while, because they failed again and again";
+    registry.register("consolidation_parked_scopes", help, parked);
 }

@@ -79,7 +79,7 @@ impl Allowed {
 fn with_port(origin: &str) -> String {
     let origin = origin.trim().trim_end_matches('/');
     match origin.parse::<Url>() {
-        Ok(url) if url.host_str().is_some() && url.path() == "/" => format!(
+        Ok(url) if url.host_str().is_some() && url.path() == "/" && !origin.contains('@') => format!(
             "{}://{}:{}",
             url.scheme(),
             url.host_str().unwrap_or_default(),
@@ -98,7 +98,7 @@ pub(super) async fn check(State(allowed): State<Arc<Allowed>>, request: Request,
         let hint = "The operator names the hosts in MEMSER_PUBLIC_URL and MEMSER_ALLOWED_HOSTS.";
         return refusal(StatusCode::FORBIDDEN, "host_not_allowed", "this Host is not allowed", hint);
     }
-    if request.headers().get_all(header::ORIGIN).iter().any(|origin| !allowed.origin(origin)) {
+    if request.headers().get(header::ORIGIN).is_some_and(|origin| !allowed.origin(origin)) {
         let hint = "The operator names the origins in MEMSER_ALLOWED_ORIGINS.";
         return refusal(StatusCode::FORBIDDEN, "origin_not_allowed", "this Origin is not allowed", hint);
     }

@@ -35,7 +35,13 @@ pub(super) fn fault(error: &Error) -> Response {
     refusal(StatusCode::INTERNAL_SERVER_ERROR, error.code(), &error.to_string(), &error.hint())
 }
 
-/// 404 for every path that is not served.
-pub(super) async fn not_found() -> Response {
+/// 404 for a path that is not served.
+pub(super) fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "not_found", "no such path", "The MCP endpoint is /mcp.")
+}
+
+/// 405 for a method that a path has not; the router says in `Allow` which it has.
+pub(super) async fn method_not_allowed() -> Response {
+    let hint = "The header Allow names the methods of this path.";
+    refusal(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path has no such method", hint)
 }

@@ -48,13 +48,7 @@ impl Postgres {
         let mut tx = Tx::for_scope(&self.db, scope).await?;
         let rows = table::list(&mut tx, scope, now).await?;
         tx.commit().await?;
-        rows.into_iter()
-            .map(|row| {
-                let entry: Entry = serde_json::from_value(row.entry)
-                    .map_err(|_| Error::internal("a working memory's row cannot be read"))?;
-                Ok(entry.into_memory(row.id, row.support, row.expires_at))
-            })
-            .collect()
+        read(rows)
     }
 
     /// Beginning a transaction is a round trip.
@@ -68,4 +62,14 @@ impl Postgres {
         tx.commit().await?;
         Ok(pruned)
     }
+}
+
+pub(super) fn read(rows: Vec<table::Row>) -> Result<Vec<Memory>> {
+    rows.into_iter()
+        .map(|row| {
+            let entry: Entry = serde_json::from_value(row.entry)
+                .map_err(|_| Error::internal("a working memory's row cannot be read"))?;
+            Ok(entry.into_memory(row.id, row.support, row.expires_at))
+        })
+        .collect()
 }

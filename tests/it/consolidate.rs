@@ -1,8 +1,5 @@
-//! `consolidate_memories` and the sweeps.
+//! `consolidate_memories`.
 
-use std::time::Duration;
-
-use memser::db::lock::SweepLock;
 use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};
 
@@ -166,71 +163,4 @@ async fn replicas_that_ring_at_once_make_each_fact_once() {
     for replica in [second, third, app] {
         replica.stop().await;
     }
-}
-
-#[tokio::test]
-async fn one_replica_sweeps_and_the_other_skips() {
-    let app = start().await;
-    store(&app, "user:1").await;
-    let options = app.database.url.parse().unwrap();
-    let lock = SweepLock::try_take(&options, -1).await.unwrap().unwrap();
-    assert_eq!(app.jobs.run(Sweep::Consolidate).await, Ran::Skipped);
-    // Another sweep has another lock.
-    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
-    lock.free().await;
-    // The server frees a lock when it sees the connection end.
-    while app.jobs.run(Sweep::Consolidate).await == Ran::Skipped {
-        tokio::task::yield_now().await;
-    }
-    let mut connection = app.database.connect().await;
-    let run: (String, Value) =
-        sqlx::query_as("select outcome, detail from job_runs where job = 'consolidate'")
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-    assert_eq!(run, ("done".to_owned(), json!({ "changed": 1 })));
-    app.stop().await;
-}
-
-#[tokio::test]
-async fn untouched_memories_lose_confidence_and_nothing_else() {
-    let app = TestApp::builder().set("DECAY_AFTER_DAYS", "30").start().await;
-    app.admin().store("user:1", "Anna plays the violin").await;
-    let list =
-        async || app.admin().ok("list_memories", json!({ "scope": "user:1" })).await["memories"][0].clone();
-    let day = Duration::from_hours(24);
-    let before = list().await;
-    app.clock.advance(day * 29);
-    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
-    assert_eq!(list().await, before);
-    app.clock.advance(day * 2);
-    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
-    let mut after = list().await;
-    assert!(after["confidence"].as_f64() < before["confidence"].as_f64(), "{after}");
-    after["confidence"] = before["confidence"].clone();
-    assert_eq!(after, before);
-    // Within one interval it decays once.
-    let once = list().await;
-    assert_eq!(app.jobs.run(Sweep::Decay).await, Ran::Done);
-    assert_eq!(list().await, once);
-    app.stop().await;
-}
-
-#[tokio::test]
-async fn what_has_expired_is_pruned() {
-    let app = TestApp::start().await;
-    for ttl in [60, 600] {
-        let arguments =
-            json!({ "scope": "user:1", "content": format!("For {ttl} seconds"), "ttl_seconds": ttl });
-        app.admin().ok("store_memory", arguments).await;
-    }
-    app.clock.advance(Duration::from_mins(2));
-    assert_eq!(app.jobs.run(Sweep::Prune).await, Ran::Done);
-    let mut connection = app.database.connect().await;
-    let left: Vec<String> = sqlx::query_scalar("select entry ->> 'content' from working_memories")
-        .fetch_all(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(left, ["For 600 seconds"]);
-    app.stop().await;
 }

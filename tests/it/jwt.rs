@@ -214,6 +214,14 @@ async fn forged_and_misdirected_tokens_are_invalid() {
     own_key.jwk = Some(serde_json::from_value(stranger.jwk()).unwrap());
     own_key.jku = Some("http://127.0.0.1:1/jwks".to_owned());
     bad.push(("a key in the header".to_owned(), encode(&own_key, &good, &stranger.private).unwrap()));
+    for kind in ["logout+jwt", "dpop+jwt", "secevent+jwt", ""] {
+        let other = Header { typ: Some(kind.to_owned()), ..Header::new(Algorithm::RS256) };
+        bad.push((format!("typ {kind}"), encode(&other, &good, &key.private).unwrap()));
+    }
+    for kind in [None, Some("at+jwt"), Some("application/at+JWT"), Some("JWT")] {
+        let header = Header { typ: kind.map(str::to_owned), ..Header::new(Algorithm::RS256) };
+        assert_eq!(status(&app, &encode(&header, &good, &key.private).unwrap()).await, 200, "{kind:?}");
+    }
     let token = key.sign(&good);
     let (head, signature) = token.rsplit_once('.').unwrap();
     let (header, _) = head.split_once('.').unwrap();

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::routing::get;
+use futures::{StreamExt, stream};
 use memser::http::{ConnectionLimits, serve};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -54,6 +57,60 @@ async fn many_stores_at_once_do_not_pass_the_limit() {
 }
 
 #[tokio::test]
+async fn a_token_makes_so_many_scopes_and_uses_as_many_as_there_are() {
+    let app = TestApp::builder()
+        .set("MEMSER_MAX_SCOPES_PER_TOKEN", "2")
+        .token("backend", &["user:*=write"])
+        .start()
+        .await;
+    let (admin, backend) = (app.admin(), app.client("backend"));
+    admin.store("user:of-another", "made by another token").await;
+    for scope in ["user:1", "user:2", "user:1", "user:of-another"] {
+        backend.store(scope, &format!("a text of {scope}")).await;
+    }
+    for ttl in [json!(null), json!(60)] {
+        let arguments = json!({ "scope": "user:3", "content": "one too many", "ttl_seconds": ttl });
+        let error = backend.refused("store_memory", arguments).await;
+        assert_eq!((&error["code"], &error["field"]), (&json!("limit_exceeded"), &json!("scope")));
+        let told = "there is no scope \"user:3\", and this token has made 2 scopes; the limit is 2";
+        assert_eq!(error["message"], told);
+        assert!(error["hint"].as_str().unwrap().contains("MEMSER_MAX_SCOPES_PER_TOKEN"), "{error}");
+    }
+    // What is forgotten makes no room: the scope is still there.
+    backend.ok("forget_memory", json!({ "scope": "user:1", "all": true })).await;
+    backend.refused("store_memory", json!({ "scope": "user:3", "content": "one too many" })).await;
+    admin.store("user:3", "made by another token").await;
+    backend.store("user:3", "now it is there").await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn many_new_scopes_at_once_do_not_pass_the_limit() {
+    let limited = |builder: crate::support::TestAppBuilder| builder.set("MEMSER_MAX_SCOPES_PER_TOKEN", "5");
+    let app = limited(TestApp::builder()).start().await;
+    let second = limited(TestApp::builder().beside(&app)).start().await;
+    let stores = (0..12).map(|number| {
+        let client = if number % 2 == 0 { app.admin() } else { second.admin() };
+        // Two of each name: a scope that two make at once counts once.
+        let scope = format!("user:{}", number / 2 % 6);
+        async move {
+            client.call("store_memory", json!({ "scope": scope, "content": format!("text {number}") })).await
+        }
+    });
+    let outcomes = futures::future::join_all(stores).await;
+    let refused: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_error).collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused.iter().all(|outcome| outcome.structure["error"]["code"] == "limit_exceeded"));
+    let scopes: i64 = sqlx::query_scalar("select count(*) from scopes where created_by = 'MEMSER_TOKEN'")
+        .fetch_one(&mut app.database.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(scopes, 5);
+    second.stop().await;
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn a_token_has_so_many_requests_answered_at_one_time() {
     let (endpoint, mut heard) = embedder::silent().await;
     let app = embedder::asking(&endpoint.uri(), 8)
@@ -74,13 +131,25 @@ async fn a_token_has_so_many_requests_answered_at_one_time() {
     busy.await.unwrap();
 }
 
+/// The time after which the server below loses its patience.
+const WAIT: Duration = Duration::from_millis(300);
+
 /// A server whose patience is short, and what stops it.
 async fn impatient(connections: usize) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let router = axum::Router::new().route("/", axum::routing::get(async || "ok"));
-    let wait = Duration::from_millis(300);
-    let limits = ConnectionLimits { connections, head_wait: wait, idle_wait: wait * 2, ping_every: wait };
+    let stream = async || {
+        let events = stream::iter(0..5).then(|number| async move {
+            tokio::time::sleep(WAIT).await;
+            Ok::<_, std::io::Error>(format!("data: {number}\n\n"))
+        });
+        ([("content-type", "text/event-stream")], Body::from_stream(events))
+    };
+    let router = axum::Router::new()
+        .route("/", get(async || "ok"))
+        .route("/large", get(async || "x".repeat(32 << 20)))
+        .route("/events", get(stream));
+    let limits = ConnectionLimits { connections, head_wait: WAIT, idle_wait: WAIT * 2, ping_every: WAIT };
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(listener, router, limits, async {
         let _ = stopped.await;
@@ -98,6 +167,7 @@ async fn a_connection_that_does_not_say_what_it_wants_is_cut() {
         "GET / HTTP/1.1\r\nHost: a\r\n",
         "GET / HTTP/1.1\r\nX-Slow: a",
         "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT",
+        "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nHT",
     ] {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
@@ -109,6 +179,61 @@ async fn a_connection_that_does_not_say_what_it_wants_is_cut() {
     }
     stop.send(()).unwrap();
     served.await.unwrap();
+}
+
+/// A client of HTTP/2 that does all that is needed to be thought alive, until the server closes: what it was sent.
+async fn idle_over_http_2(address: &str, window: [u8; 4]) -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const ACK: u8 = 1;
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[&[0, 4], &window[..]].concat())).await.unwrap();
+    // GET, http, /, and the authority `a`; the request ends with its head.
+    stream.write_all(&frame(1, 0x5, 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a'])).await.unwrap();
+    let mut data = Vec::new();
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        if stream.read_exact(&mut payload).await.is_err() {
+            break;
+        }
+        match (head[3], head[4] & ACK) {
+            (0, _) => data.extend(payload),
+            (SETTINGS, 0) => stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await.unwrap(),
+            (PING, 0) => stream.write_all(&frame(PING, ACK, 0, &payload)).await.unwrap(),
+            _ => {}
+        }
+    }
+    data
+}
+
+#[tokio::test]
+async fn an_idle_connection_of_http_2_is_cut_also_where_it_takes_no_answer() {
+    let (address, stop, served) = impatient(100).await;
+    assert_eq!(idle_over_http_2(&address, [0, 0, 255, 255]).await, b"ok");
+    assert_eq!(idle_over_http_2(&address, [0; 4]).await, b"");
+    stop.send(()).unwrap();
+    served.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_answer_is_cut_and_one_that_follows_events_is_not() {
+    let (address, stop, served) = impatient(100).await;
+    let events = reqwest::get(format!("http://{address}/events")).await.unwrap();
+    assert_eq!(events.text().await.unwrap().matches("data: ").count(), 5);
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    stream.readable().await.unwrap();
+    stop.send(()).unwrap();
+    // The server waits for its connections, and this one is never read.
+    served.await.unwrap();
+    drop(stream);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 #![cfg(test)]
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod attack;
 mod consolidate;
 mod degraded;
 mod embed;
@@ -18,9 +19,15 @@ mod list;
 mod llm;
 mod local_model;
 mod matrix;
+mod offers;
+mod pooler;
 mod process;
 mod protocol;
 mod recall;
+mod recall_filters;
+mod recall_kinds;
+mod recall_large;
+mod rest;
 mod review;
 mod scopes;
 mod second_wall;
@@ -29,6 +36,8 @@ mod spaces;
 mod starts;
 mod store;
 mod support;
+mod sweeps;
+mod sweeps_process;
 mod time;
 mod tokens;
 mod tools;

@@ -199,12 +199,13 @@ async fn a_foreign_id_and_an_absent_one_are_answered_alike_to_the_byte() {
 }
 
 /// Each route as the source has it, a path of it, and what a GET gives to nobody, to a reader and to an administrator.
-const ROUTES: [(&str, &str, [u16; 3]); 7] = [
+const ROUTES: [(&str, &str, [u16; 3]); 8] = [
     (r#""/mcp""#, "/mcp", [401, 405, 405]),
     (r#""/mcp/""#, "/mcp/", [401, 405, 405]),
     ("METADATA_PATH", "/.well-known/oauth-protected-resource", [200; 3]),
     (r#"&format!("{METADATA_PATH}/mcp")"#, "/.well-known/oauth-protected-resource/mcp", [200; 3]),
     (r#""/metrics""#, "/metrics", [401, 403, 200]),
+    (r#""/openapi.json""#, "/openapi.json", [200; 3]),
     (r#""/livez""#, "/livez", [200; 3]),
     (r#""/readyz""#, "/readyz", [200; 3]),
 ];
@@ -215,6 +216,8 @@ async fn every_route_asks_for_what_it_should() {
     let mut files: Vec<_> =
         fs::read_dir(root.join("http")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.push(root.join("http.rs"));
+    // What stands below is described in /openapi.json, by which tests/it/rest.rs knows it.
+    files.retain(|file| file.is_file());
     let mut found = BTreeSet::new();
     for file in files {
         let text = fs::read_to_string(file).unwrap();

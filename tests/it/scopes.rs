@@ -1,6 +1,6 @@
 //! One scope never sees another: neither through a tool nor past it.
 
-use memser::db::{Db, ScopeId, Tx};
+use memser::db::{Db, Pooler, ScopeId, Tx};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -154,7 +154,8 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
     // Consolidation is not what is tested here.
     sqlx::raw_sql(
         "insert into memory_origin select a.scope_id, a.id, b.id from memories a
-           join memories b on a.scope_id = b.scope_id and a.id < b.id",
+           join memories b on a.scope_id = b.scope_id and a.id < b.id;
+         insert into consolidation_failures select scope_id, 1, 'timeout', now(), now() from scopes",
     )
     .execute(&mut superuser)
     .await
@@ -164,7 +165,8 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
         .await
         .unwrap();
     let [a, b] = scopes[..] else { panic!("{scopes:?}") };
-    let db = Db::new(app.database.url.parse().unwrap(), 2);
+    let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
+    let mut outside = app.database.connect_as_memser().await;
     for table in &tables {
         let count = |of: i64| format!("select count(*) from {table} where scope_id = {of}");
         let own: i64 = sqlx::query_scalar(AssertSqlSafe(count(a))).fetch_one(&mut superuser).await.unwrap();
@@ -195,7 +197,7 @@ async fn the_second_wall_stands_where_a_statement_forgets_its_scope() {
                 sqlx::query(AssertSqlSafe(format!("delete from {table}"))).execute(tx.conn()).await.unwrap();
             assert_eq!(deleted.rows_affected(), own.unsigned_abs(), "{table}");
         }
-        let unset = sqlx::query(AssertSqlSafe(all)).fetch_one(db.pool()).await.unwrap();
+        let unset = sqlx::query(AssertSqlSafe(all)).fetch_one(&mut outside).await.unwrap();
         assert_eq!(unset.get::<i64, _>(0), 0, "{table} is readable without a scope");
     }
     db.close().await;
@@ -225,67 +227,6 @@ async fn every_scoped_table_is_walled_and_keyed_by_scope() {
     .await
     .unwrap();
     assert_eq!(unscoped, ["memory_embedding_space_id_fkey", "scopes_name_key"]);
-    app.stop().await;
-}
-
-/// The statement itself, so that no copy of it is tested.
-fn words_statement() -> &'static str {
-    let source = include_str!("../../src/db/recall/words.rs");
-    let from = source.find("with scope as").unwrap();
-    let length = source[from..].find("\"#").unwrap();
-    &source[from..from + length]
-}
-
-#[tokio::test]
-async fn words_are_read_from_the_index_alone_behind_the_wall() {
-    let app = TestApp::start().await;
-    app.admin().store("user:1", TEXTS[0]).await;
-    let mut superuser = app.database.connect().await;
-    for statement in [
-        "insert into memories
-             (scope_id, id, tier, content, content_hash, confidence, created_at, valid_from, seq, token_count)
-             select scope_id, gen_random_uuid(), 'episodic', 'text', sha256(n::text::bytea), 0.5, now(), now(), n, 4
-               from scopes, generate_series(1, 5000) n",
-        "insert into memory_term
-             select scope_id, 'term' || (row_number() over ()) % 500, id, 1, 4 from memories",
-        "vacuum analyze memory_term",
-        "vacuum analyze memories",
-    ] {
-        sqlx::raw_sql(statement).execute(&mut superuser).await.unwrap();
-    }
-    let db = Db::new(app.database.url.parse().unwrap(), 2);
-    let scope: i64 =
-        sqlx::query_scalar("select scope_id from scopes").fetch_one(&mut superuser).await.unwrap();
-    let mut tx = Tx::for_scope(&db, ScopeId(scope)).await.unwrap();
-    let explain = format!("explain {}", words_statement());
-    let (none, no_time): (Option<String>, Option<chrono::DateTime<chrono::Utc>>) = (None, None);
-    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explain))
-        .bind(scope)
-        .bind(vec!["term7", "term77"])
-        .bind(vec![0_i32, 1])
-        .bind(1.2_f64)
-        .bind(0.75_f64)
-        .bind(Vec::<String>::new())
-        .bind(false)
-        .bind(none)
-        .bind(Vec::<String>::new())
-        .bind(no_time)
-        .bind(no_time)
-        .bind(no_time)
-        .bind(false)
-        .bind(true)
-        .bind(50_i64)
-        .bind(1_000_i64)
-        .bind(10_000_i64)
-        .fetch_all(tx.conn())
-        .await
-        .unwrap();
-    let plan = plan.join("\n");
-    assert!(plan.contains("Index Only Scan using memory_term_pkey"), "{plan}");
-    assert!(plan.contains("Index Cond") && plan.contains("(term = "), "{plan}");
-    assert!(!plan.contains("Seq Scan on memory_term") && !plan.contains("Seq Scan on memories"), "{plan}");
-    drop(tx);
-    db.close().await;
     app.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use memser::api::{ListStatus, StoreAnswer};
 use memser::db::list::Page;
 use memser::db::memory::NewMemory;
@@ -13,8 +13,8 @@ use memser::db::recall::{Asked, Filter, ScopeSize};
 use memser::db::scope::CounterChange;
 use memser::db::space::Space;
 use memser::db::{
-    Db, ScopeId, Tx, conflict, consolidation, embedding, forget, history, idempotency, list, memory, recall,
-    scope, working,
+    Db, Pooler, ScopeId, Tx, conflict, consolidation, embedding, forget, history, idempotency, job, list,
+    memory, recall, scope, working,
 };
 use memser::error::Result;
 use memser::model::{Memory, Tier};
@@ -30,7 +30,7 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 51] = [
+const FUNCTIONS: [&str; 55] = [
     "consolidation::queue",
     "consolidation::members",
     "consolidation::nearest",
@@ -41,6 +41,7 @@ const FUNCTIONS: [&str; 51] = [
     "embedding::of_text",
     "embedding::likeness",
     "conflict::open_pairs",
+    "conflict::page",
     "history::chain_to",
     "history::told_before",
     "history::active_end",
@@ -77,6 +78,9 @@ const FUNCTIONS: [&str; 51] = [
     "history::reactivate_originals",
     "forget::erase_snapshots",
     "idempotency::keep",
+    "job::count_failure",
+    "job::rest_until",
+    "job::clear_failures",
     "scope::count",
     "working::insert",
     "working::remove",
@@ -161,6 +165,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "embedding::likeness" => {
             Some(!embedding::likeness(tx, of.space, at, ids, &of.vector).await?.is_empty())
         }
+        "conflict::page" => Some(!conflict::page(tx, at, None, 10).await?.is_empty()),
         "conflict::open_pairs" => Some(!conflict::open_pairs(tx, at, of.pair.1).await?.is_empty()),
         "conflict::open" => {
             let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[0], old: ids[1] };
@@ -227,9 +232,21 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             Some(!list::page(tx, at, of.space.id, &page).await?.is_empty())
         }
         "memory::stated" => Some(memory::stated(tx, at, &of.hash).await?.is_some()),
+        "job::count_failure" => {
+            job::count_failure(tx, at, "timeout", now).await?;
+            None
+        }
+        "job::rest_until" => {
+            job::rest_until(tx, at, now + TimeDelta::days(1)).await?;
+            None
+        }
+        "job::clear_failures" => {
+            job::clear_failures(tx, at).await?;
+            None
+        }
         "memory::active_with_hash" => Some(memory::active_with_hash(tx, at, &of.hash).await?.is_some()),
         "memory::fetch" => Some(!memory::fetch(tx, at, ids).await?.is_empty()),
-        "memory::support" => Some(memory::support(tx, at, ids[0], Some("s"), 0.1).await?.0 > 0),
+        "memory::support" => Some(memory::support(tx, at, ids[0], Some("s"), 0.1, now).await?.0 > 0),
         "memory::insert" => {
             let memory = new_memory("An intruder's text", now);
             let analysis = text::analyse(&memory.content);
@@ -246,7 +263,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "recall::by_words" => {
             let words: Vec<i32> = (0..).take(terms.len()).collect();
             let asked = Asked { terms: &terms, words: &words, k1: 1.2, b: 0.75 };
-            Some(!recall::by_words(tx, at, asked, &filter, 10).await?.hits.is_empty())
+            Some(!recall::by_words(tx, at, asked, None, &filter, 10).await?.hits.is_empty())
         }
         "recall::by_meaning" => {
             let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?.hits;
@@ -415,7 +432,7 @@ async fn no_function_of_db_sees_or_changes_a_scope_within_the_wall_of_another() 
     app.engine.flush().await;
     let mut database = app.database.connect().await;
     let before = everything(&mut database).await;
-    let db = Db::new(app.database.url.parse().unwrap(), 2);
+    let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
     for name in FUNCTIONS {
         let mut tx = Tx::for_scope(&db, own.scope).await.unwrap();
         // Refused by the wall, or nothing there to see.
@@ -510,6 +527,7 @@ async fn every_statement_is_walled_and_no_index_waits_for_an_operator_that_leaks
         "conflicts",
         "idempotency_keys",
         "working_memories",
+        "consolidation_failures",
     ];
     let app = TestApp::start().await;
     let mut database = app.database.connect_as_memser().await;

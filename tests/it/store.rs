@@ -47,6 +47,28 @@ async fn a_trivial_repeat_is_support_and_raises_confidence_once_a_source() {
 }
 
 #[tokio::test]
+async fn equal_memories_come_newest_first_until_one_is_confirmed() {
+    let app = TestApp::builder().set("WEIGHT_VECTOR", "0").set("WEIGHT_RECENCY", "0").start().await;
+    let client = app.admin();
+    let store = async |content: &str, source: &str| {
+        let arguments =
+            json!({ "scope": "user:1", "content": content, "source": source, "on_conflict": "keep_both" });
+        client.ok("store_memory", arguments).await
+    };
+    let (older, newer) = ("The harbour ferry carries bicycles", "The harbour ferry carries motorbikes");
+    store(older, "leaflet").await;
+    app.clock.advance(std::time::Duration::from_hours(1));
+    store(newer, "leaflet").await;
+    assert_eq!(client.recall("user:1", "harbour ferry").await, [newer, older]);
+
+    store(older, "timetable").await;
+    let confirmed = store(older, "captain").await;
+    assert_eq!(confirmed["support"], 3);
+    assert_eq!(client.recall("user:1", "harbour ferry").await, [older, newer]);
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn a_changed_number_supersedes_and_the_old_one_stays_as_history() {
     let app = TestApp::start().await;
     let client = app.admin();

@@ -5,7 +5,9 @@ pub mod client;
 pub mod database;
 pub mod embedder;
 pub mod issuer;
+pub mod plans;
 pub mod process;
+pub mod rows;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -107,10 +109,12 @@ impl TestAppBuilder {
             std::fs::write(&path, file).unwrap();
             self.settings.insert("MEMSER_TOKENS_FILE".to_owned(), path.to_str().unwrap().to_owned());
         }
+        for (name, value) in database.settings() {
+            self.settings.entry(name.to_owned()).or_insert(value);
+        }
         for (name, value) in [
             ("MEMSER_BIND", "127.0.0.1:0"),
             ("MEMSER_TOKEN", ADMIN),
-            ("DATABASE_URL", &database.url),
             ("DATABASE_MAX_CONNECTIONS", "5"),
             ("ENABLE_SCHEDULER", "false"),
             // A model in the clone would make every test wait for it.

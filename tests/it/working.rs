@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use memser::clock::{Clock, FixedClock};
 use memser::db::scope::open_or_create;
-use memser::db::{Db, ScopeId, Tx};
+use memser::db::{Db, Pooler, ScopeId, Tx};
 use memser::model::{Scope, Tier};
 use memser::working::{CONFIDENCE, DEFAULT_CAP, NewWorking, Working};
 use sha2::{Digest, Sha256};
@@ -30,11 +30,11 @@ struct Bench {
 impl Bench {
     async fn new(working: impl FnOnce(Db) -> Working) -> Self {
         let database = TestDatabase::create().await;
-        let db = Db::new(database.url.parse().unwrap(), 4);
+        let db = Db::new(database.url.parse().unwrap(), 4, Pooler::None);
         let mut scopes = [ScopeId(0); 2];
         for (scope, name) in scopes.iter_mut().zip(["one", "two"]) {
             let name = Scope::parse(name).unwrap();
-            let (tx, id) = open_or_create(&db, &name, start_of_time()).await.unwrap();
+            let (tx, id) = open_or_create(&db, &name, "test", 10, start_of_time()).await.unwrap();
             tx.commit().await.unwrap();
             *scope = id;
         }

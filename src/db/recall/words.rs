@@ -1,9 +1,11 @@
 //! Candidates by words: BM25 over the postings.
 
+use chrono::{DateTime, Utc};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{Filter, Hit, ScopeSize};
-use crate::db::{ScopeId, Tx};
+use crate::db::{ScopeId, Tx, working};
 use crate::error::Result;
 
 /// Of a scope with more memories than this, a word that over a quarter of them hold is weighed only on the best
@@ -41,6 +43,8 @@ pub struct Found {
     /// What ranking the hits takes: the memories before and after each of the same source, and the facts that they were
     /// consolidated into.
     pub related: Vec<Uuid>,
+    /// The working memories that the database holds.
+    pub working: Vec<working::Row>,
 }
 
 /// The best `limit` memories by words: BM25 over any of the words.
@@ -48,13 +52,16 @@ pub struct Found {
 /// `k1` and `b` as in Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009).
 /// Document frequencies are exact: they are counted in the postings, where a memory with two spellings of one word
 /// counts twice. Memories are looked up in the order of their scores, until `limit` of them pass the filter.
+/// Working memories are answered where `alive_at` says when they have to be alive, whatever they hold.
 ///
 /// # Errors
 /// When the connection is lost.
+#[expect(clippy::too_many_lines, reason = "one statement")]
 pub async fn by_words(
     tx: &mut Tx,
     scope: ScopeId,
     asked: Asked<'_>,
+    alive_at: Option<DateTime<Utc>>,
     filter: &Filter,
     limit: i64,
 ) -> Result<Found> {
@@ -102,11 +109,13 @@ pub async fn by_words(
                 limit case when exists (select from frequent) then greatest($15::bigint, $16::bigint) else $15 end
            ), best as materialized (
                select id, source, seq, superseded_by, superseded_reason,
-                      score + coalesce((select sum(idf * tf * ($4 + 1)
-                                                   / (tf + $4 * (1 - $5 + $5 * len / (select average from scope))))
-                                          from frequent join weight using (word) join asked using (word)
-                                          join memory_term t on t.scope_id = $1 and t.term = asked.term
-                                                            and t.memory_id = candidate.id), 0) as score
+                      score + case when exists (select from frequent) then
+                          coalesce((select sum(idf * tf * ($4 + 1)
+                                               / (tf + $4 * (1 - $5 + $5 * len / (select average from scope))))
+                                      from frequent join weight using (word) join asked using (word)
+                                      join memory_term t on t.scope_id = $1 and t.term = asked.term
+                                                        and t.memory_id = candidate.id), 0)
+                          else 0 end as score
                  from candidate order by score desc, id desc limit $15
            )
            select scope.memories as "memories!", scope.average as "average!",
@@ -126,7 +135,12 @@ pub async fn by_words(
                             (select n.id from memories n
                               where n.scope_id = $1 and n.source = best.source and n.seq > best.seq
                               order by n.seq limit 1)) related
-                         where related.id is not null) as "related!"
+                         where related.id is not null) as "related!",
+                  (select coalesce(jsonb_agg(jsonb_build_object(
+                              'id', w.id, 'support', (w.entry ->> 'support')::integer,
+                              'entry', w.entry, 'expires_at', w.expires_at)), '[]')
+                     from working_memories w
+                    where w.scope_id = $1 and w.expires_at > $18) as "working!: Json<Vec<working::Row>>"
              from scope"#,
         scope.0,
         asked.terms,
@@ -144,7 +158,8 @@ pub async fn by_words(
         filter.originals,
         limit,
         WEIGHED,
-        LARGE
+        LARGE,
+        alive_at
     )
     .fetch_one(tx.conn())
     .await?;
@@ -155,5 +170,6 @@ pub async fn by_words(
         frequencies: row.words.into_iter().zip(row.frequencies).collect(),
         hits,
         related: row.related,
+        working: row.working.0,
     })
 }

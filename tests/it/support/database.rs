@@ -57,6 +57,21 @@ impl TestDatabase {
         Self { url, superuser }
     }
 
+    /// The settings by which a memser reaches it through the tests' pooler of transactions.
+    pub fn through_pooler(&self) -> [(&'static str, String); 2] {
+        let pooler = std::env::var("MEMSER_TEST_POOLER").expect("run by scripts/test-services.sh");
+        let server = format!("{}:{}", self.superuser.get_host(), self.superuser.get_port());
+        [("DATABASE_URL", self.url.replace(&server, &pooler)), ("DATABASE_DIRECT_URL", self.url.clone())]
+    }
+
+    /// The settings by which a memser reaches it: past the pooler, unless all tests are to go through it.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        match std::env::var("MEMSER_TEST_THROUGH_POOLER") {
+            Ok(_) => self.through_pooler().to_vec(),
+            Err(_) => vec![("DATABASE_URL", self.url.clone())],
+        }
+    }
+
     /// A connection that sees everything.
     pub async fn connect(&self) -> PgConnection {
         self.superuser.connect().await.unwrap()
