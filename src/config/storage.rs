@@ -58,7 +58,9 @@ pub(super) fn storage(source: &Source) -> anyhow::Result<Storage> {
 /// Left out is an option at the start of a connection that poolers refuse: the servers that memser takes write numbers in
 /// full without it.
 fn postgres(name: &str, url: &str) -> anyhow::Result<PgConnectOptions> {
-    let Ok(options) = url.parse::<PgConnectOptions>() else {
+    // The parser takes any scheme, and a text without `//` for the name of a database.
+    let is_ours = ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
+    let Some(options) = url.parse::<PgConnectOptions>().ok().filter(|_| is_ours) else {
         bail!("{name} is no Postgres URL: postgres://user:password@host:5432/database");
     };
     Ok(options.extra_float_digits(None))
