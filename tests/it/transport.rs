@@ -118,7 +118,7 @@ async fn headers_that_disagree_with_the_message_are_refused() {
             assert!(supported.contains(&json!(MODERN)), "{answer}");
         }
     }
-    for method in ["ping", "initialize", "resources/list", "nope"] {
+    for method in ["ping", "initialize", "resources/subscribe", "nope"] {
         let headers = [version, ("mcp-method", method)];
         let (status, answer) = send(&app, &headers, &message(method, &modern(MODERN, json!({})))).await;
         assert_eq!((status, &answer["error"]["code"]), (404, &json!(-32601)), "{method}: {answer}");
