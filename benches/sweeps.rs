@@ -4,8 +4,8 @@
 //! scripts/test-services.sh cargo bench --bench sweeps
 //! ```
 //!
-//! One memser on a database of its own. A client recalls from a scope of 2,000 memories, one call after the other, while
-//! nothing else happens and while a sweep runs, by turns: decay over 40,000 old memories, then consolidation of 4,000 in
+//! One memser on a database of its own. A client recalls from a scope of 1,000 memories, one call after the other, while
+//! nothing else happens and while a sweep runs, by turns: decay over 40,000 old memories, then consolidation of 1,500 in
 //! other scopes. Latencies depend on the machine; their ratio is what counts.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for a person who measures")]
@@ -23,11 +23,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use tokio::sync::oneshot;
 
 const TOKEN: &str = "bench-token-0123456789";
-const RECALLED: usize = 2_000;
+const RECALLED: usize = 1_000;
 const OLD: usize = 40_000;
-const SCOPES: usize = 4;
-const PER_SCOPE: usize = 1_000;
-const ROUNDS: usize = 3;
+const SCOPES: usize = 3;
+const PER_SCOPE: usize = 500;
+const ROUNDS: usize = 2;
 /// Recalls at rest in each round.
 const AT_REST: usize = 300;
 

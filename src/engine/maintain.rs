@@ -20,6 +20,8 @@ use crate::model::Scope;
 const PARKED_BY: Duration = Duration::from_hours(1);
 /// Rows changed in one transaction: short enough that no recall waits for it.
 const CHUNK: u32 = 1_000;
+/// Memories that decay in one transaction: work for a few milliseconds.
+const DECAY_CHUNK: i64 = 200;
 /// Texts embedded in one request.
 const EMBED_CHUNK: i64 = 64;
 /// How long the vectors of a retired space are kept, for a change back.
@@ -103,7 +105,7 @@ impl Engine {
             protected: &rule.protected,
         };
         let mut tx = Tx::all_scopes(&self.db).await?;
-        let untouched = decay::lock(&mut tx, which, *after, i64::from(CHUNK)).await?;
+        let untouched = decay::lock(&mut tx, which, *after, DECAY_CHUNK).await?;
         let Some(last) = untouched.last() else {
             return Ok(None);
         };

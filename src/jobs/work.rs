@@ -1,6 +1,6 @@
 //! What each sweep does: chunk by chunk, until there is nothing left to do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
@@ -82,13 +82,16 @@ impl Jobs {
         Ok(())
     }
 
+    /// It has all day: after each chunk it rests as long as that took, and leaves the database to recalls.
     async fn decay(&self, lock: &mut SweepLock, tally: &mut Tally) -> Result<Ran> {
         let mut after = None;
         while lock.is_held().await {
+            let started = Instant::now();
             match within(CHUNK_LIMIT, self.engine.decay_chunk(&mut after)).await? {
                 Some(decayed) => tally.changed += decayed,
                 None => return Ok(Ran::Done),
             }
+            tokio::time::sleep(started.elapsed()).await;
         }
         Ok(Ran::Stopped)
     }
