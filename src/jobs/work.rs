@@ -32,6 +32,7 @@ impl Jobs {
         for scope in self.engine.scopes_to_consolidate().await? {
             match self.consolidate_scope(&scope, lock, tally).await {
                 Ok(Ran::Stopped) => return Ok(Ran::Stopped),
+                Ok(Ran::Failed) => ran = Ran::Failed,
                 Ok(_) => {}
                 // That is no scope's fault.
                 Err(error @ Error::Unavailable { part: "postgres", .. }) => return Err(error),
@@ -56,13 +57,11 @@ impl Jobs {
             let answer = within(limit, self.engine.consolidate_for_sweep(scope.clone())).await?;
             tally.changed += (answer.created.len() + answer.updated.len()) as u64;
             if answer.degraded.iter().any(|part| part == "llm") {
-                return match self.engine.llm_is_up() {
-                    true if answer.created.is_empty() => Err(Error::Unavailable {
-                        part: "llm",
-                        source: anyhow::anyhow!("it gave no summary that can be used"),
-                    }),
-                    _ => Ok(Ran::Failed),
-                };
+                if self.engine.llm_is_up() && answer.created.is_empty() {
+                    let source = anyhow::anyhow!("it gave no summary that can be used");
+                    return Err(Error::Unavailable { part: "llm", source });
+                }
+                return Ok(Ran::Failed);
             }
             if answer.complete {
                 self.engine.consolidation_succeeded(scope).await?;
