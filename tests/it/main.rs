@@ -9,6 +9,7 @@ mod degraded;
 mod embed;
 mod embedded;
 mod endpoint;
+mod facts;
 mod forget;
 mod http;
 mod jwt;
