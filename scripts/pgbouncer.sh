@@ -12,10 +12,10 @@ usable() {
 for program in pgbouncer /usr/sbin/pgbouncer "$run"; do
     if usable "$program"; then exit; fi
 done
-command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {
+if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
     echo "error: no PgBouncer: install pgbouncer" >&2
     exit 1
-}
+fi
 
 echo "Getting PgBouncer into .pgbouncer/" >&2
 new=$(mktemp -d ./.pgbouncer.XXXXXX)

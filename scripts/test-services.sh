@@ -135,7 +135,7 @@ redis_ready() {
 run_pgbouncer() {
     cat >"$work/pgbouncer.ini" <<INI
 [databases]
-* = host=127.0.0.1 port=$postgres_port
+* = host=127.0.0.1 port=${postgres_port:?}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = $1

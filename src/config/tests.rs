@@ -164,7 +164,7 @@ fn a_pooler_of_transactions_needs_a_way_past_it() {
     assert_eq!(external(&[url, direct, ("DATABASE_POOLER", "none")]), (Pooler::None, "direct".to_owned()));
     let error = refusal(config(&[url, ("DATABASE_POOLER", "transaction")]));
     assert!(error.contains("DATABASE_POOLER") && error.contains("DATABASE_DIRECT_URL"), "{error}");
-    let error = refusal(config(&[url, ("DATABASE_DIRECT_URL", "mysql:secret@x")]));
+    let error = refusal(config(&[url, ("DATABASE_DIRECT_URL", "postgres://u:secret@host:port/m")]));
     assert!(error.contains("DATABASE_DIRECT_URL") && !error.contains("secret"), "{error}");
     // Without a database of one's own there is nothing to pool, and a URL that counts for nothing is a mistake.
     let error = refusal(config(&[direct]));
