@@ -82,6 +82,22 @@ async fn it_decides_what_the_rules_leave_open() {
 }
 
 #[tokio::test]
+async fn it_is_not_asked_again_when_a_store_is_repeated_with_its_key() {
+    let server = model(|request| verdict(request, "distinct")).await;
+    let app = asking(&url(&server)).start().await;
+    store(&app, OLD).await;
+    let keyed = json!({ "scope": "user:1", "content": NEW, "idempotency_key": "walk" });
+    let first = app.admin().ok("store_memory", keyed.clone()).await;
+    assert_eq!(first["outcome"], "stored");
+    // As long as its text is active, nobody would need to be asked anyway.
+    let other = json!({ "scope": "user:1", "content": "Ravi keeps bees in Lyon", "replaces": first["id"] });
+    app.admin().ok("store_memory", other).await;
+    assert_eq!(app.admin().ok("store_memory", keyed).await, first);
+    assert_eq!(server.received_requests().await.unwrap().len(), 1);
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn it_is_not_asked_about_what_the_rules_know() {
     let server = model(|request| verdict(request, "distinct")).await;
     let app = asking(&url(&server)).start().await;
