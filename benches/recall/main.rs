@@ -223,7 +223,7 @@ impl Bench {
             }
             let (generic, custom): (i64, i64) = sqlx::query_as(
                 "select coalesce(sum(generic_plans), 0)::int8, coalesce(sum(custom_plans), 0)::int8
-                   from pg_prepared_statements where statement like '%memory_embedding%'",
+                   from pg_prepared_statements where statement like '%<=>%' and statement not like '%pg_prepared_statements%'",
             )
             .fetch_one(tx.conn())
             .await

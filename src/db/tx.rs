@@ -38,8 +38,9 @@ impl Tx {
     ///
     /// Every execution is planned for its values: the plan that Postgres would keep from the sixth execution on knows
     /// neither how large the scope is nor which filters are in use, and was seen to join memories by a full scan.
-    /// Vector indexes are scanned on until enough rows pass the filter; Postgres takes these settings before it loads
-    /// the extension, too.
+    /// Vector indexes are scanned on until enough rows pass the filter, in an order that is only nearly right: a strict
+    /// one leaves out what turns up later than something farther away. Postgres takes these settings before it loads the
+    /// extension, too.
     ///
     /// Behind a pooler of transactions, the session may have prepared statements of another client under the names that
     /// this one is about to give.
@@ -51,7 +52,7 @@ impl Tx {
         let begin = format!(
             "begin; {clear} select set_config('memser.scope_id', '{seen}', true), \
                            set_config('plan_cache_mode', 'force_custom_plan', true), \
-                           set_config('hnsw.iterative_scan', 'strict_order', true), \
+                           set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"
         );
         Ok(Self(db.pool.begin_with(AssertSqlSafe(begin)).await?))
