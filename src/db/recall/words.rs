@@ -71,28 +71,20 @@ pub async fn by_words(
                  from scopes where scope_id = $1
            ), asked as materialized (
                select term, word from unnest($2::text[], $3::int[]) as asked (term, word)
-           ), counted as materialized (
-               select word, sum((select count(*) from memory_term t
-                                  where t.scope_id = $1 and t.term = asked.term))::bigint as df
-                 from asked where (select memories from scope) > $17
-                group by word
-           ), frequent as materialized (
-               select word, df from counted
-                where df > (select memories from scope) / 4
-                  and word <> (select word from counted where df > 0 order by df, word limit 1)
-           ), posting as materialized (
-               select asked.word, t.memory_id, t.tf, t.len
-                 from asked join memory_term t on t.scope_id = $1 and t.term = asked.term
-                where asked.word not in (select word from frequent)
            ), weight as materialized (
-               select word, df, ln(1 + ((select memories from scope) - least(df, (select memories from scope)) + 0.5::float8)
-                                       / (df + 0.5::float8)) as idf
-                 from (select word, count(*) as df from posting group by word
-                       union all select word, df from frequent) counts
+               select word, df, ln(1 + (memories - least(df, memories) + 0.5::float8) / (df + 0.5::float8)) as idf,
+                      memories > $17 and df > memories / 4 and row_number() over (order by df, word) > 1 as is_frequent
+                 from scope, (select word, sum((select count(*) from memory_term t
+                                                 where t.scope_id = $1 and t.term = asked.term))::bigint as df
+                                from asked group by word) counted
+                where df > 0
            ), rough as materialized (
-               select memory_id, sum(idf * tf * ($4::float8 + 1)
-                                     / (tf + $4 * (1 - $5::float8 + $5 * len / (select average from scope)))) as score
-                 from posting join weight using (word) group by memory_id
+               select t.memory_id, sum(idf * tf * ($4::float8 + 1)
+                                       / (tf + $4 * (1 - $5::float8 + $5 * len / (select average from scope)))) as score
+                 from asked join weight using (word)
+                 join memory_term t on t.scope_id = $1 and t.term = asked.term
+                where not is_frequent
+                group by t.memory_id
            ), candidate as materialized (
                select m.id, best.score, m.source, m.seq, m.superseded_by, m.superseded_reason
                  from (select memory_id, score from rough order by score desc, memory_id desc offset 0) best
@@ -106,15 +98,17 @@ pub async fn by_words(
                            then m.valid_from <= $12 and (m.valid_to is null or m.valid_to > $12)
                            else $13 or m.valid_to is null or ($14 and m.superseded_reason = 'consolidated') end
                 order by best.score desc, best.memory_id desc
-                limit case when exists (select from frequent) then greatest($15::bigint, $16::bigint) else $15 end
+                limit case when exists (select from weight where is_frequent)
+                           then greatest($15::bigint, $16::bigint) else $15 end
            ), best as materialized (
                select id, source, seq, superseded_by, superseded_reason,
-                      score + case when exists (select from frequent) then
+                      score + case when exists (select from weight where is_frequent) then
                           coalesce((select sum(idf * tf * ($4 + 1)
                                                / (tf + $4 * (1 - $5 + $5 * len / (select average from scope))))
-                                      from frequent join weight using (word) join asked using (word)
+                                      from weight join asked using (word)
                                       join memory_term t on t.scope_id = $1 and t.term = asked.term
-                                                        and t.memory_id = candidate.id), 0)
+                                                        and t.memory_id = candidate.id
+                                     where is_frequent), 0)
                           else 0 end as score
                  from candidate order by score desc, id desc limit $15
            )
