@@ -38,7 +38,8 @@ clean_up() {
     # Immediate shutdown: nobody will read this data again.
     if [ -n "$postgres" ]; then kill -QUIT "$postgres" 2>/dev/null || true; fi
     if [ -n "$redis" ]; then kill "$redis" 2>/dev/null || true; fi
-    if [ -n "$pgbouncer" ]; then kill -QUIT "$pgbouncer" 2>/dev/null || true; fi
+    # Not QUIT, which a program that was started in the background may have been told to ignore.
+    if [ -n "$pgbouncer" ]; then kill -KILL "$pgbouncer" 2>/dev/null || true; fi
     wait 2>/dev/null || true
     rm -rf "$work"
     exit "$status"
