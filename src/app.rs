@@ -36,6 +36,8 @@ const COMMENT_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct App {
     listener: TcpListener,
+    /// For `/metrics` alone.
+    metrics: Option<TcpListener>,
     router: axum::Router,
     auth: Arc<Auth>,
     core: Core,
@@ -66,13 +68,15 @@ pub struct Welcome {
 /// # Errors
 /// When a part does not start; the message says what to do.
 pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
-    let listener = TcpListener::bind(config.bind)
-        .await
-        .with_context(|| format!("MEMSER_BIND={}: cannot listen there", config.bind))?;
+    let listener = listen("MEMSER_BIND", config.bind).await?;
+    let metrics = match config.metrics_bind {
+        Some(address) => Some(listen("MEMSER_METRICS_BIND", address).await?),
+        None => None,
+    };
     let (embedded, database) = open_storage(&config).await?;
     match assemble(&config, clock, listener, database).await {
         Ok(mut app) => {
-            app.embedded = embedded;
+            (app.embedded, app.metrics) = (embedded, metrics);
             Ok(app)
         }
         Err(error) => {
@@ -82,6 +86,11 @@ pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
             Err(error)
         }
     }
+}
+
+async fn listen(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("{setting}={address}: cannot listen there"))
 }
 
 async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, External)> {
@@ -126,6 +135,7 @@ async fn assemble(
         shutdown_timeout: config.shutdown_timeout,
         ends,
         listener,
+        metrics: None,
         core,
         embedded: None,
         shutdown,
@@ -149,6 +159,14 @@ impl App {
     /// When the system does not say.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
+    }
+
+    /// Where it shows metrics without a token, where it does.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn metrics_address(&self) -> anyhow::Result<Option<SocketAddr>> {
+        Ok(self.metrics.as_ref().map(TcpListener::local_addr).transpose()?)
     }
 
     /// What a person needs to connect a client.
@@ -198,6 +216,10 @@ impl App {
         let serve =
             async move { http::serve(self.listener, self.router, limits, graceful.cancelled()).await };
         let mut server = tokio::spawn(serve);
+        if let Some(listener) = self.metrics {
+            let (router, stop) = (http::metrics_listener(Arc::clone(&self.core.engine)), shutdown.clone());
+            tokio::spawn(async move { http::serve(listener, router, limits, stop.cancelled()).await });
+        }
         let (patience, ends) = (self.shutdown_timeout, self.ends);
         let outcome = tokio::select! {
             ended = &mut server => ended,

@@ -41,6 +41,8 @@ use sweeps::sweeps;
 pub struct Config {
     /// Where to listen.
     pub bind: SocketAddr,
+    /// Where `/metrics` is shown without a token.
+    pub metrics_bind: Option<SocketAddr>,
     /// Where clients reach memser; the listen address if none is set.
     pub public_url: Option<Url>,
     /// Further host names that requests may name.
@@ -190,6 +192,7 @@ impl Config {
         let (issuer, alternatives) = (issuer::issuer(source)?, alternatives(source)?);
         Ok(Self {
             bind: source.set("MEMSER_BIND")?,
+            metrics_bind: source.maybe("MEMSER_METRICS_BIND")?,
             public_url: source.maybe("MEMSER_PUBLIC_URL")?.map(checked_public_url).transpose()?,
             allowed_hosts: source.list("MEMSER_ALLOWED_HOSTS"),
             allowed_origins: source.list("MEMSER_ALLOWED_ORIGINS"),

@@ -41,6 +41,17 @@ pub struct Db {
     pooler: Pooler,
 }
 
+/// How a pool is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Taken by calls.
+    pub in_use: u32,
+    /// Open and free.
+    pub idle: u32,
+    /// How many may be open.
+    pub most: u32,
+}
+
 impl Db {
     /// A pool of at most `max_connections`, which connects when first used.
     ///
@@ -89,6 +100,14 @@ impl Db {
         // In one message, so that no pooler can come between its parts.
         sqlx::raw_sql("select 1").execute(&self.pool).await?;
         Ok(())
+    }
+
+    /// How the pool is used now.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        let (open, idle) = (self.pool.size(), self.pool.num_idle());
+        let idle = u32::try_from(idle).unwrap_or(open).min(open);
+        Connections { in_use: open - idle, idle, most: self.pool.options().get_max_connections() }
     }
 
     /// Waits for the connections in use and closes them all.

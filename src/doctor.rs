@@ -117,7 +117,7 @@ async fn examine_database(config: &Config, findings: &mut Vec<Finding>) -> anyho
     }
     let census = space::census(&db).await?;
     for space in &census.spaces {
-        let (health, text) = describe(space, census.memories);
+        let (health, text) = describe(space, census.episodic + census.semantic);
         note(health, text);
     }
     if let Some(url) = &config.redis_url {

@@ -42,8 +42,9 @@ use crate::clock::Clock;
 use crate::db::audit::AuditRow;
 use crate::db::memory::StoredMemory;
 use crate::db::space::Census;
-use crate::db::{self, Db, ScopeId};
+use crate::db::{self, Connections, Db, ScopeId};
 use crate::error::{Error, Result};
+use crate::metrics::Metrics;
 use crate::model::{Action, ConflictPolicy, Memory, Scope, check_label};
 use crate::provider::chat::Chat;
 use crate::working::Working;
@@ -124,6 +125,7 @@ pub struct Engine {
     clock: Clock,
     settings: Settings,
     journal: Journal,
+    metrics: Metrics,
     /// Kept for a moment, because counting every vector takes a while.
     census: Cache<(), Arc<Census>>,
     /// A scope's id never changes, so that this never needs to be emptied.
@@ -161,9 +163,17 @@ impl Call {
 impl Engine {
     /// Puts the parts together; starts the task that writes audit rows of reads and access counts.
     #[must_use]
-    pub fn start(db: Db, models: Models, working: Working, clock: Clock, settings: Settings) -> Self {
+    pub fn start(
+        db: Db,
+        models: Models,
+        working: Working,
+        clock: Clock,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Self {
         Self {
-            journal: Journal::start(db.clone()),
+            journal: Journal::start(db.clone(), metrics.clone()),
+            metrics,
             db,
             models,
             working,
@@ -178,6 +188,18 @@ impl Engine {
     /// Writes what waits to be written: audit rows of reads and access counts.
     pub async fn flush(&self) {
         self.journal.flush().await;
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The connections of the pool that all calls share.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.db.connections()
     }
 
     /// Which parts answer.

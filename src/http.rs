@@ -39,6 +39,7 @@ use self::auth::{Challenge, Gate, METADATA_PATH};
 use self::envelope::Envelope;
 use self::keepalive::Patience;
 use self::limits::Limits;
+pub use self::metrics::listener as metrics_listener;
 use self::origin::Allowed;
 pub use self::serve::{ConnectionLimits, serve};
 use crate::auth::{Auth, TokenLimits};
@@ -88,6 +89,7 @@ pub fn router(
 ) -> Router {
     let allowed =
         Arc::new(Allowed::new(&settings.public_url, &settings.allowed_hosts, &settings.allowed_origins));
+    let metrics = engine.metrics().clone();
     let challenge = Challenge::new(&settings.public_url, settings.issuer.as_deref());
     let limits = Limits::new(settings.token_limits);
     let gate = Arc::new(Gate { auth, clock: clock.clone(), challenge: challenge.clone(), limits });
@@ -108,11 +110,11 @@ pub fn router(
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.
-    let metrics = Router::new()
+    let scrape = Router::new()
         .route("/metrics", get(metrics::show).with_state((Arc::clone(&engine), challenge)))
         .route_layer(from_fn_with_state(gate, auth::identify));
     Router::new()
-        .merge(metrics)
+        .merge(scrape)
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready).with_state(engine))
         .merge(guarded)
@@ -121,7 +123,7 @@ pub fn router(
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(ambiguous::refuse))
         .layer(from_fn(drain::drain))
-        .layer(from_fn_with_state(clock, access::record))
+        .layer(from_fn_with_state((clock, metrics), access::record))
 }
 
 /// Both spellings of the endpoint: a redirect would drop the body or the token.

@@ -7,7 +7,7 @@
 mod work;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use chrono::{DateTime, Utc};
@@ -187,6 +187,7 @@ impl Jobs {
                 return Ok(Ran::Skipped);
             }
         }
+        let started = Instant::now();
         let run = job::start_run(&self.db, sweep.name(), self.clock.now(), sweep.is_frequent()).await?;
         let mut tally = Tally::default();
         let worked = tokio::select! {
@@ -203,6 +204,7 @@ impl Jobs {
         if let Err(error) = job::finish_run(&self.db, run, self.clock.now(), ran.name(), &detail).await {
             tracing::warn!(job = sweep.name(), error = %error, "a sweep's end could not be noted");
         }
+        self.engine.metrics().run(sweep.name(), ran.name(), started.elapsed());
         if tally.changed > 0 || ran != Ran::Done {
             tracing::info!(
                 job = sweep.name(),

@@ -18,6 +18,7 @@ pub mod error;
 pub mod http;
 pub mod jobs;
 pub mod mcp;
+pub mod metrics;
 pub mod model;
 pub mod provider;
 pub mod telemetry;

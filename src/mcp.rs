@@ -35,6 +35,7 @@ use crate::args;
 use crate::auth::Caller;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::metrics::Via;
 
 /// How long a client may keep a list that depends on its token alone.
 const LISTS_TTL: Duration = Duration::from_mins(5);
@@ -79,6 +80,7 @@ impl Handler {
         progress: Option<&Progress>,
     ) -> CallToolResult {
         let scope = arguments.get("scope").and_then(|scope| scope.as_str()).map(str::to_owned);
+        let started = Instant::now();
         let ended = tokio::select! {
             ended = contain(self.dispatch(caller, tool, arguments, progress), self.call_timeout) => ended,
             () = self.stop.cancelled() => {
@@ -91,6 +93,8 @@ impl Handler {
             self.engine.deny(caller, tool.as_str(), cut.code(), scope.as_deref());
             Err(cut)
         });
+        let outcome = result.as_ref().err().map_or("ok", Error::code);
+        self.engine.metrics().call(tool.as_str(), Via::Mcp, outcome, started.elapsed());
         result.unwrap_or_else(|error| refusal(&error, tool, caller))
     }
 

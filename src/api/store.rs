@@ -65,6 +65,19 @@ pub enum StoreOutcome {
     Flagged,
 }
 
+impl StoreOutcome {
+    /// As answers write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Duplicate => "duplicate",
+            Self::Superseded => "superseded",
+            Self::Flagged => "flagged",
+        }
+    }
+}
+
 /// Whether a memory can be found by meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -18,6 +18,7 @@ use crate::db::{Db, Pooler};
 use crate::engine::sweep::Sweeps;
 use crate::engine::{Engine, Settings, Sieve};
 use crate::jobs::Jobs;
+use crate::metrics::Metrics;
 use crate::provider::chat::Chat;
 use crate::working::Working;
 
@@ -74,10 +75,12 @@ impl Core {
             Some(url) => Working::redis(url.expose_secret(), db.installation().await?, config.working_cap)?,
             None => Working::postgres(db.clone(), config.working_cap),
         };
-        let models = embedding::models(config, &db, &clock).await?;
+        let metrics = Metrics::default();
+        let models = embedding::models(config, &db, &clock, &metrics).await?;
         let embedder_name = models.name();
-        let settings = settings(&config.decisions, &config.sweeps, &clock)?;
-        let engine = Arc::new(Engine::start(db.clone(), models, working, clock.clone(), settings));
+        let settings = settings(&config.decisions, &config.sweeps, &clock, &metrics)?;
+        let engine = Engine::start(db.clone(), models, working, clock.clone(), settings, metrics);
+        let engine = Arc::new(engine);
         let jobs = Jobs {
             engine: Arc::clone(&engine),
             db: db.clone(),
@@ -100,9 +103,14 @@ impl Core {
     }
 }
 
-fn settings(decisions: &Decisions, sweeps: &Sweeps, clock: &Clock) -> anyhow::Result<Settings> {
+fn settings(
+    decisions: &Decisions,
+    sweeps: &Sweeps,
+    clock: &Clock,
+    metrics: &Metrics,
+) -> anyhow::Result<Settings> {
     let llm = decisions.llm.as_ref().map(|settings| Chat::new(settings, clock.clone())).transpose()?;
-    let llm = llm.map(Arc::new);
+    let llm = llm.map(|llm| Arc::new(llm.counted_in(metrics.clone())));
     let (arbiter, summariser) =
         (llm.clone().filter(|_| decisions.llm_judges), llm.filter(|_| decisions.llm_summarises));
     let judge = arbiter.as_deref().map_or("rules", Chat::model);

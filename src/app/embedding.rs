@@ -12,14 +12,20 @@ use crate::db::space::{self, INDEXED_UP_TO, Known};
 use crate::engine::judge::Thresholds;
 use crate::engine::models::{Model, Models, Tuning};
 use crate::engine::score::Weights;
+use crate::metrics::Metrics;
 use crate::provider::embed::Embedder;
 use crate::provider::local::{self, Local, LocalSettings, identify};
 use crate::provider::openai::{OpenAi, OpenAiSettings, native_dimensions};
 
 /// Starts the configured embedder and opens its space; says so where that means a change of model.
-pub(super) async fn models(config: &Config, db: &Db, clock: &Clock) -> anyhow::Result<Models> {
+pub(super) async fn models(
+    config: &Config,
+    db: &Db,
+    clock: &Clock,
+    metrics: &Metrics,
+) -> anyhow::Result<Models> {
     let cache_bytes = config.embedding_cache_bytes;
-    let embedder = start(&config.embedder, cache_bytes, clock).await?;
+    let embedder = start(&config.embedder, cache_bytes, clock).await?.counted_in(metrics.clone());
     let (provider, model) = (embedder.provider(), embedder.model().to_owned());
     let dimensions = i32::try_from(embedder.dimensions()).context("EMBEDDING_DIMENSIONS")?;
     let (space, active) = space::open(db, provider, &model, dimensions, clock.now()).await?;
@@ -48,7 +54,8 @@ pub(super) async fn models(config: &Config, db: &Db, clock: &Clock) -> anyhow::R
              by its words; see its progress with: memser doctor"
         );
     }
-    let previous = previous.map(|embedder| tuned(&config.decisions, embedder, active.space));
+    let previous =
+        previous.map(|embedder| tuned(&config.decisions, embedder.counted_in(metrics.clone()), active.space));
     Ok(Models::new(own, &active, previous))
 }
 

@@ -11,6 +11,12 @@ pub(super) static GROUPS: &[Group] = &[
             key("MEMSER_BIND", Kind::Address, "Where to listen. A container sets `0.0.0.0:8080`.")
                 .default("127.0.0.1:8080"),
             key(
+                "MEMSER_METRICS_BIND",
+                Kind::Address,
+                "Where to show `/metrics` without a token, beside `MEMSER_BIND` with one: an address that only the \
+                 monitoring reaches.",
+            ),
+            key(
                 "MEMSER_PUBLIC_URL",
                 Kind::Url("https://memory.example.com"),
                 "Where clients reach memser, without `/mcp`: http or https, with a host, without user, query or \

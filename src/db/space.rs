@@ -52,8 +52,10 @@ pub struct Known {
 pub struct Census {
     /// In the order of their making.
     pub spaces: Vec<Progress>,
-    /// Durable memories of all scopes.
-    pub memories: i64,
+    /// Episodic memories of all scopes.
+    pub episodic: i64,
+    /// Semantic memories of all scopes.
+    pub semantic: i64,
 }
 
 /// How full a space is.
@@ -303,8 +305,12 @@ pub async fn census(db: &Db) -> Result<Census> {
     )
     .fetch_all(tx.conn())
     .await?;
-    let memories =
-        sqlx::query_scalar!(r#"select count(*) as "count!" from memories"#).fetch_one(tx.conn()).await?;
+    let tiers = sqlx::query!(
+        r#"select count(*) filter (where tier = 'episodic') as "episodic!",
+                  count(*) filter (where tier = 'semantic') as "semantic!" from memories"#
+    )
+    .fetch_one(tx.conn())
+    .await?;
     let spaces = rows.into_iter().map(|row| {
         Ok(Progress {
             known: Known {
@@ -317,5 +323,5 @@ pub async fn census(db: &Db) -> Result<Census> {
             has_index: row.has_index,
         })
     });
-    Ok(Census { spaces: spaces.collect::<Result<_>>()?, memories })
+    Ok(Census { spaces: spaces.collect::<Result<_>>()?, episodic: tiers.episodic, semantic: tiers.semantic })
 }

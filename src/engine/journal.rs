@@ -15,6 +15,7 @@ use crate::db::access::Recalls;
 use crate::db::audit::AuditRow;
 use crate::db::{self, Db, ScopeId, Tx};
 use crate::error::Result;
+use crate::metrics::Metrics;
 
 /// The longest that an entry waits.
 const GATHER: Duration = Duration::from_secs(1);
@@ -34,13 +35,14 @@ enum Entry {
 #[derive(Debug)]
 pub(super) struct Journal {
     sender: mpsc::Sender<Entry>,
+    metrics: Metrics,
 }
 
 impl Journal {
-    pub(super) fn start(db: Db) -> Self {
+    pub(super) fn start(db: Db, metrics: Metrics) -> Self {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         tokio::spawn(write(db, receiver));
-        Self { sender }
+        Self { sender, metrics }
     }
 
     pub(super) fn audit(&self, row: AuditRow) {
@@ -62,6 +64,7 @@ impl Journal {
 
     fn send(&self, entry: Entry) {
         if self.sender.try_send(entry).is_err() {
+            self.metrics.dropped();
             tracing::warn!("the journal is full: an audit row or an access count was dropped");
         }
     }

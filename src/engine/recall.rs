@@ -95,6 +95,7 @@ impl Engine {
         let result = async { self.answer(&call, &check_recall(args)?).await }.await;
         match &result {
             Ok(answer) => {
+                self.metrics.degraded(&answer.degraded);
                 let detail = json!({ "returned": answer.memories.len(), "degraded": answer.degraded });
                 self.journal.audit(call.audit("ok", None, detail));
             }

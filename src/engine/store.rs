@@ -41,6 +41,10 @@ impl Engine {
         let call = self.authorise(caller, "store_memory", Action::Write, scope, actor)?;
         let result = self.store_sifted(&call, sifted).await;
         self.audit_failure(&call, &result);
+        if let Ok(answer) = &result {
+            self.metrics.stored(answer.outcome.as_str());
+            self.metrics.degraded(&answer.degraded);
+        }
         result
     }
 

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX_CHARS: usize = 64;
@@ -21,18 +22,25 @@ pub(super) struct RequestId(pub(super) String);
 pub(super) struct Subject(pub(super) String);
 
 /// Gives the request its id and logs its outcome: never a query string, a token or a body.
-pub(super) async fn record(State(clock): State<Clock>, mut request: Request, next: Next) -> Response {
+pub(super) async fn record(
+    State((clock, metrics)): State<(Clock, Metrics)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let id = sent_id(request.headers()).unwrap_or_else(|| clock.new_id().to_string());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let subject = response.extensions().get::<Subject>().map(|subject| subject.0.as_str());
-    let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(%method, path, status = response.status().as_u16(), duration_ms, subject, request_id = id, "request");
+    let (status, took) = (response.status().as_u16(), started.elapsed());
+    metrics.request(&method, route.as_ref().map(MatchedPath::as_str), status, took);
+    let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(%method, path, status, duration_ms, subject, request_id = id, "request");
     response
 }
 

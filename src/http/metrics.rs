@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Router};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::auth::Challenge;
 use crate::auth::Caller;
+use crate::db::Connections;
 use crate::engine::overview::SweepMetrics;
 use crate::engine::{Engine, Readiness};
 use crate::error::Error;
@@ -25,6 +28,16 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Part {
     part: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Connection {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Tier {
+    tier: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -48,9 +61,22 @@ pub(super) async fn show(
     if !caller.may_everywhere(Action::Admin) {
         return challenge.insufficient(Action::Admin);
     }
+    scrape(&engine).await
+}
+
+/// `/metrics` without a token, for a listener that only the operator's network reaches.
+pub fn listener(engine: Arc<Engine>) -> Router {
+    let show = get(async |State(engine): State<Arc<Engine>>| scrape(&engine).await);
+    Router::new().route("/metrics", show).fallback(super::not_found).with_state(engine)
+}
+
+async fn scrape(engine: &Engine) -> Response {
     let (readiness, progress, sweeps) =
         tokio::join!(engine.readiness(), engine.embedding_progress(), engine.sweep_metrics());
     let mut registry = Registry::with_prefix("memser");
+    registry.register("build", "This memser", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+    engine.metrics().register(&mut registry);
+    register_connections(&mut registry, engine.connections());
     register_parts(&mut registry, readiness);
     match progress {
         Ok(progress) => register_embeddings(&mut registry, &progress),
@@ -67,6 +93,16 @@ pub(super) async fn show(
     }
 }
 
+fn register_connections(registry: &mut Registry, connections: Connections) {
+    let used = Family::<Connection, Gauge>::default();
+    used.get_or_create(&Connection { state: "in_use" }).set(connections.in_use.into());
+    used.get_or_create(&Connection { state: "idle" }).set(connections.idle.into());
+    registry.register("postgres_connections", "Connections of the pool that all calls share", used);
+    let most = Gauge::<i64>::default();
+    most.set(connections.most.into());
+    registry.register("postgres_connections_max", "DATABASE_MAX_CONNECTIONS", most);
+}
+
 fn register_parts(registry: &mut Registry, readiness: Readiness) {
     let up = Family::<Part, Gauge>::default();
     let parts =
@@ -78,9 +114,10 @@ fn register_parts(registry: &mut Registry, readiness: Readiness) {
 }
 
 fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Census) {
-    let memories = Gauge::<i64>::default();
-    memories.set(progress.memories);
-    registry.register("memories", "Durable memories of all scopes", memories);
+    let memories = Family::<Tier, Gauge>::default();
+    memories.get_or_create(&Tier { tier: "episodic" }).set(progress.episodic);
+    memories.get_or_create(&Tier { tier: "semantic" }).set(progress.semantic);
+    registry.register("memories", "Durable memories of all scopes, superseded ones included", memories);
     let vectors = Family::<Space, Gauge>::default();
     for space in &progress.spaces {
         let labels = Space {
@@ -91,7 +128,7 @@ fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Cen
         };
         vectors.get_or_create(&labels).set(space.vectors);
     }
-    let help = "Memories that have a vector in an embedding space; a space that is building is done at memser_memories";
+    let help = "Memories that have a vector in an embedding space; a space that is building is done at the sum of memser_memories";
     registry.register("embedding_vectors", help, vectors);
 }
 

@@ -4,7 +4,7 @@
 //! while, as the embedder's is, and is then tried with the question at hand.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use schemars::{JsonSchema, schema_for};
@@ -17,6 +17,7 @@ use super::breaker::{Breaker, Event, Pass};
 use super::link::{Fault, Link, Names};
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::metrics::{Asked, Metrics};
 
 /// No answer is read beyond this.
 const ANSWER_BYTES: usize = 256 * 1024;
@@ -61,6 +62,7 @@ pub struct Chat {
     timeout: Duration,
     clock: Clock,
     breaker: Mutex<Breaker>,
+    metrics: Metrics,
 }
 
 impl std::fmt::Debug for Chat {
@@ -104,7 +106,14 @@ impl Chat {
             timeout: settings.timeout,
             clock,
             breaker: Mutex::new(Breaker::CLOSED),
+            metrics: Metrics::default(),
         })
+    }
+
+    /// Counts its questions there.
+    #[must_use]
+    pub fn counted_in(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The model's name.
@@ -137,7 +146,9 @@ impl Chat {
             body["max_tokens"] = json!(max_tokens);
         }
         let mut request = self.admit()?;
+        let started = Instant::now();
         let posted = self.link.post(&body, self.timeout, ANSWER_BYTES).await;
+        self.metrics.asked(Asked::Llm, posted.is_ok(), started.elapsed());
         request.event = match &posted {
             Ok(_) => Event::Success,
             Err(Fault::Status { status, retry_after }) if *status == StatusCode::TOO_MANY_REQUESTS => {

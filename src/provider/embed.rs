@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use moka::future::Cache;
@@ -13,6 +13,7 @@ use super::hash;
 use super::local::Local;
 use super::openai::OpenAi;
 use crate::error::Error;
+use crate::metrics::{Asked, Metrics};
 
 /// A text of memser's own, which every embedder that works takes.
 pub(in crate::provider) const HARMLESS: &str = "ready?";
@@ -30,6 +31,7 @@ pub struct Embedder {
     known: Option<Vectors>,
     /// How often a text failed alone; in this process, by the text's hash.
     strikes: Cache<Key, u32>,
+    metrics: Metrics,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +101,14 @@ impl Embedder {
 
     fn new(provider: Provider, cache_bytes: u64) -> Self {
         let strikes = Cache::builder().max_capacity(STRIKES_TEXTS).time_to_live(STRIKES_KEPT).build();
-        Self { provider, known: (cache_bytes > 0).then(|| Vectors::new(cache_bytes)), strikes }
+        let known = (cache_bytes > 0).then(|| Vectors::new(cache_bytes));
+        Self { provider, known, strikes, metrics: Metrics::default() }
+    }
+
+    /// Counts its questions there.
+    #[must_use]
+    pub fn counted_in(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The provider's name, as `embedding_spaces` keeps it.
@@ -280,13 +289,16 @@ impl Embedder {
     }
 
     async fn ask(&self, texts: &[&str], effort: Effort) -> Result<Vec<Vec<f32>>, EmbedError> {
-        match &self.provider {
+        let started = Instant::now();
+        let answer = match &self.provider {
             Provider::OpenAi(openai) => openai.embed(texts, effort).await,
             Provider::Local(local) => local.embed(texts).await,
             Provider::Hash { dimensions } => {
                 Ok(texts.iter().map(|text| hash::embed(text, *dimensions)).collect())
             }
-        }
+        };
+        self.metrics.asked(Asked::Embedder, answer.is_ok(), started.elapsed());
+        answer
     }
 
     /// Whether it embeds a text that nothing can be said against.

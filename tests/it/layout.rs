@@ -18,7 +18,7 @@ const ROWS: &[&[&str]] = &[
     &["api", "auth"],
     // Parsing a name fails with the one error, and that error names scopes and actions.
     &["model", "error"],
-    &["clock", "telemetry", "text"],
+    &["clock", "metrics", "telemetry", "text"],
 ];
 /// The one pair of a row whose modules use each other.
 const MUTUAL: [&str; 2] = ["error", "model"];

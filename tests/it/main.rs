@@ -20,6 +20,7 @@ mod list;
 mod llm;
 mod local_model;
 mod matrix;
+mod metrics;
 mod offers;
 mod pooler;
 mod process;

@@ -84,7 +84,7 @@ async fn the_old_model_is_used_until_every_memory_has_its_new_vector() {
     assert_eq!(spaces(&old).await[&96], space("building", 0));
     let metrics = new.get("/metrics").await.text().await.unwrap();
     for line in [
-        "memser_memories 4",
+        r#"memser_memories{tier="episodic"} 4"#,
         r#"memser_embedding_vectors{provider="hash",model="hash-v1",dimensions="96",state="building"} 0"#,
         r#"memser_part_up{part="postgres"} 1"#,
     ] {

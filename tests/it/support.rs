@@ -31,6 +31,8 @@ pub const ADMIN: &str = "test-admin-token-0123456789";
 /// A running memser.
 pub struct TestApp {
     pub address: SocketAddr,
+    /// Where it shows metrics without a token.
+    pub metrics: Option<SocketAddr>,
     pub clock: FixedClock,
     pub database: TestDatabase,
     pub engine: Arc<Engine>,
@@ -126,12 +128,13 @@ impl TestAppBuilder {
         let config = Config::parse(&Source::read(None, variables).unwrap()).unwrap();
         let app: App = app::build(config, Clock::Fixed(clock.clone())).await.unwrap();
         let (address, engine, jobs) = (app.address().unwrap(), app.engine().clone(), app.jobs().clone());
+        let metrics = app.metrics_address().unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(app.run_until(async {
             // Dropped without a word counts as well.
             let _ = stopped.await;
         }));
-        TestApp { address, clock, database, engine, jobs, stop: Some(stop), served, _tokens: folder }
+        TestApp { address, metrics, clock, database, engine, jobs, stop: Some(stop), served, _tokens: folder }
     }
 }
 

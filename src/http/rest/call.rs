@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::http::auth::Challenge;
 use crate::http::body;
 use crate::mcp::{ToolName, contain};
+use crate::metrics::Via;
 use crate::model::Action;
 
 /// What every handler needs.
@@ -137,36 +138,48 @@ impl Rest {
             return Err(self.challenge.insufficient(action));
         }
         let refuse = |error: &Error| Problem::of(error, name, &caller.request_id).into_response();
+        let mut call = Unfinished::new(&self.engine, caller, name);
         let args = given.and_then(Given::read).map_err(|error| {
-            self.engine.deny(caller, name, error.code(), None);
+            call.outcome = error.code();
             refuse(&error)
         })?;
-        let mut call = Unfinished { engine: &self.engine, caller, name, code: Some("cancelled") };
         let ended = tokio::select! {
             ended = contain(Box::pin(run(&self.engine, args)), self.call_timeout) => ended,
             () = self.stop.cancelled() => {
                 Err(Error::Unavailable { part: "memser", source: anyhow::anyhow!("shutting down") })
             }
         };
-        call.code = ended.as_ref().err().map(Error::code);
+        call.reached_its_end = ended.is_ok();
+        let ended = ended.and_then(|answer| answer);
+        call.outcome = ended.as_ref().err().map_or("ok", Error::code);
         drop(call);
-        ended.and_then(|answer| answer).map_err(|error| refuse(&error))
+        ended.map_err(|error| refuse(&error))
     }
 }
 
-/// Notes a call that was cut off when it is dropped. A client that goes away drops it, too.
+/// Counts a call when it is dropped, and audits one that the engine did not end. A client that goes away drops it, too.
 struct Unfinished<'a> {
     engine: &'a Engine,
     caller: &'a Caller,
     name: &'static str,
-    code: Option<&'static str>,
+    started: Instant,
+    outcome: &'static str,
+    reached_its_end: bool,
+}
+
+impl<'a> Unfinished<'a> {
+    fn new(engine: &'a Engine, caller: &'a Caller, name: &'static str) -> Self {
+        let outcome = Error::Cancelled.code();
+        Self { engine, caller, name, started: Instant::now(), outcome, reached_its_end: false }
+    }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(code) = self.code {
-            self.engine.deny(self.caller, self.name, code, None);
+        if !self.reached_its_end {
+            self.engine.deny(self.caller, self.name, self.outcome, None);
         }
+        self.engine.metrics().call(self.name, Via::Rest, self.outcome, self.started.elapsed());
     }
 }
 
