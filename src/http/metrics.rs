@@ -49,8 +49,8 @@ struct Space {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Job {
-    job: &'static str,
+struct Swept {
+    sweep: &'static str,
 }
 
 /// Shows the metrics to callers that may do everything everywhere: they tell about all scopes together.
@@ -133,16 +133,16 @@ fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Cen
 }
 
 fn register_sweeps(registry: &mut Registry, metrics: &SweepMetrics) {
-    let (running, succeeded) = (Family::<Job, Gauge>::default(), Family::<Job, Gauge>::default());
+    let (running, succeeded) = (Family::<Swept, Gauge>::default(), Family::<Swept, Gauge>::default());
     for (sweep, is_running, last_success) in &metrics.sweeps {
-        let job = Job { job: sweep.name() };
-        running.get_or_create(&job).set(i64::from(*is_running));
+        let swept = Swept { sweep: sweep.name() };
+        running.get_or_create(&swept).set(i64::from(*is_running));
         if let Some(at) = last_success {
-            succeeded.get_or_create(&job).set(at.timestamp());
+            succeeded.get_or_create(&swept).set(at.timestamp());
         }
     }
-    registry.register("job_running", "Whether a replica runs the job now", running);
-    registry.register("job_last_success_timestamp_seconds", "When the job last ended well", succeeded);
+    registry.register("sweep_running", "Whether a replica runs the sweep now", running);
+    registry.register("sweep_last_success_timestamp_seconds", "When the sweep last ended well", succeeded);
     let parked = Gauge::<i64>::default();
     parked.set(i64::try_from(metrics.parked).unwrap_or(i64::MAX));
     let help = "Scopes that consolidation leaves alone for a while, because they failed again and again";

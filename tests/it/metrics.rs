@@ -1,5 +1,10 @@
 //! What `/metrics` tells of the work of one process, and what it must never tell.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use memser::jobs::{Ran, Sweep};
 use serde_json::json;
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -86,8 +91,8 @@ async fn requests_are_counted_by_route_and_never_by_what_a_client_makes_up() {
     app.stop().await;
 }
 
-#[tokio::test]
-async fn an_embedder_that_fails_shows_in_questions_and_in_degraded_answers() {
+/// A memser whose embedder refuses everything.
+async fn without_embedder() -> (TestApp, MockServer) {
     let endpoint = MockServer::start().await;
     Mock::given(any()).respond_with(ResponseTemplate::new(400)).mount(&endpoint).await;
     let app = TestApp::builder()
@@ -97,6 +102,12 @@ async fn an_embedder_that_fails_shows_in_questions_and_in_degraded_answers() {
         .set("EMBEDDING_DIMENSIONS", "8")
         .start()
         .await;
+    (app, endpoint)
+}
+
+#[tokio::test]
+async fn an_embedder_that_fails_shows_in_questions_and_in_degraded_answers() {
+    let (app, _endpoint) = without_embedder().await;
     let stored = app.admin().ok("store_memory", json!({ "scope": "user:1", "content": "Tea at four" })).await;
     assert_eq!(stored["degraded"], json!(["embedder"]));
     assert_eq!(
@@ -142,4 +153,60 @@ async fn a_listener_of_their_own_shows_metrics_without_a_token_and_nothing_else(
     }
     app.stop().await;
     assert!(reqwest::get(format!("http://{address}/metrics")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_sweep_is_counted_where_it_ran() {
+    let app = TestApp::start().await;
+    assert_eq!(app.jobs.run(Sweep::Prune).await, Ran::Done);
+    assert_eq!(
+        lines(&app, "memser_sweep_duration_seconds_count").await,
+        [r#"memser_sweep_duration_seconds_count{sweep="prune",outcome="done"} 1"#]
+    );
+    app.stop().await;
+}
+
+/// The names that begin with `memser_` in a file of this repository.
+fn named(path: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("memser_")).map(str::to_owned).collect()
+}
+
+/// Alerts and dashboards ask for nothing that memser does not show, and the manual names all of it.
+#[tokio::test]
+async fn what_alerts_and_dashboards_ask_for_is_there() {
+    // What was never counted is not shown.
+    let (app, _endpoint) = without_embedder().await;
+    app.admin().ok("store_memory", json!({ "scope": "user:1", "content": "Tea at four" })).await;
+    assert_eq!(app.jobs.run(Sweep::Prune).await, Ran::Done);
+    let text = app.get("/metrics").await.text().await.unwrap();
+    app.stop().await;
+    let shown: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .flat_map(|line| {
+            let (name, kind) = line.split_once(' ').unwrap();
+            let endings: &[&str] = match kind {
+                "histogram" => &["", "_bucket", "_count", "_sum"],
+                "counter" => &["_total"],
+                "info" => &["_info"],
+                _ => &[""],
+            };
+            endings.iter().map(move |ending| format!("{name}{ending}"))
+        })
+        .collect();
+    for file in ["deploy/prometheus/alerts.yml", "deploy/grafana/memser.json"] {
+        let asked = named(file);
+        assert!(!asked.is_empty());
+        let unknown: Vec<_> = asked.difference(&shown).collect();
+        assert!(unknown.is_empty(), "{file}: {unknown:?}");
+    }
+    let manual = named("docs/operations.md");
+    let parts = ["_bucket", "_count", "_sum"];
+    let unsaid: Vec<_> = shown
+        .iter()
+        .filter(|name| !manual.contains(*name) && !parts.iter().any(|part| name.ends_with(part)))
+        .collect();
+    assert!(unsaid.is_empty(), "the manual lacks {unsaid:?}");
 }
