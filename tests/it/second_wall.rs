@@ -30,7 +30,7 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 55] = [
+const FUNCTIONS: [&str; 58] = [
     "consolidation::queue",
     "consolidation::members",
     "consolidation::nearest",
