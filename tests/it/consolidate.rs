@@ -255,7 +255,8 @@ async fn a_call_that_nobody_waits_for_ends_and_the_next_one_goes_on() {
     let client = app.admin();
     let call =
         tokio::spawn(async move { client.ok("consolidate_memories", json!({ "scope": "user:1" })).await });
-    let waiting = "select exists (select from pg_locks where locktype = 'advisory' and objid = 77 and not granted)";
+    let waiting =
+        "select exists (select from pg_locks where locktype = 'advisory' and objid = 77 and not granted)";
     while !sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut connection).await.unwrap() {
         tokio::task::yield_now().await;
     }
@@ -282,7 +283,11 @@ async fn a_call_that_nobody_waits_for_ends_and_the_next_one_goes_on() {
     };
     assert_eq!(facts().await, 1, "the fact that was under way is not there");
     let answer = consolidate(&app, json!({})).await;
-    assert_eq!((answer["created"].as_array().unwrap().len(), &answer["remaining"]), (1, &json!(0)), "{answer}");
+    assert_eq!(
+        (answer["created"].as_array().unwrap().len(), &answer["remaining"]),
+        (1, &json!(0)),
+        "{answer}"
+    );
     assert_eq!(facts().await, 2);
     app.stop().await;
 }

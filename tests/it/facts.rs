@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::support::{TestApp, TestAppBuilder};
+use crate::support::{TestApp, TestAppBuilder, embedder};
 
 const NIGHTLY: &str = "The backup of the wiki runs every night on host alpha";
 const SAFELY: &str = "The backup of the wiki runs every night on host alpha safely";
@@ -175,8 +175,18 @@ async fn what_waits_for_a_reviewer_waits_when_it_becomes_part_of_a_fact() {
 
 #[tokio::test]
 async fn much_old_evidence_does_not_out_vote_a_change() {
+    // All of it is near each other.
+    let endpoint = embedder::endpoint(|text| {
+        let angle = f32::from(u8::try_from(text.len() % 10).unwrap()).to_radians();
+        vec![angle.cos(), angle.sin()]
+    })
+    .await;
     for change in ["Anna left Initech in May", "Anna works at Globex as an engineer for databases"] {
-        let app = judging().start().await;
+        let app = embedder::asking(&endpoint.uri(), 2)
+            .consolidating()
+            .set("CONFLICT_THRESHOLD", "0.4")
+            .start()
+            .await;
         for (day, content) in [
             "Anna works at Initech as an engineer for databases",
             "Anna works at Initech as an engineer for databases in Berlin",
