@@ -14,7 +14,6 @@
     clippy::print_stdout,
     reason = "a program for a person who measures"
 )]
-#![expect(clippy::cast_precision_loss, reason = "counts and times that are printed")]
 #![expect(unreachable_pub, reason = "shared with the tests")]
 
 #[path = "../tests/it/support/database.rs"]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
-use super::{Pool, Question, Signals};
+use super::{Pool, Question};
 use crate::db::memory::StoredMemory;
 use crate::engine::score::is_about;
 
@@ -60,7 +60,7 @@ pub(super) fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question
         let signals = pool.signals.remove(&memory.id);
         let Some(fact) = memory.superseded_by else { continue };
         if let Some(signals) = signals {
-            pool.signals.entry(fact).or_insert_with(Signals::default).raise(signals);
+            pool.signals.entry(fact).or_default().raise(signals);
         }
         pool.lending.fact_of.insert(memory.id, fact);
         let lent = pool.lending.by_fact.entry(fact).or_default();
