@@ -222,12 +222,6 @@ impl Engine {
         self.settings.arbiter.as_deref().or(self.settings.summariser.as_deref())
     }
 
-    /// Whether the language model's last answers, if there were any, say that it works.
-    #[must_use]
-    pub fn llm_is_up(&self) -> bool {
-        self.llm().is_some_and(Chat::is_up)
-    }
-
     /// How full the embedding spaces are, at most half a minute old.
     ///
     /// # Errors

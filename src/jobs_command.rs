@@ -28,6 +28,9 @@ pub(crate) struct RunJob {
     /// With consolidate: first give scopes that are parked another chance.
     #[arg(long)]
     retry_parked: bool,
+    /// With consolidate: look at every memory again, and not only at new ones.
+    #[arg(long)]
+    afresh: bool,
 }
 
 /// Carries a command out and gives what to print.
@@ -41,6 +44,10 @@ pub(crate) async fn run(
             !run.retry_parked || run.name == Sweep::Consolidate,
             "--retry-parked: only consolidate parks scopes"
         );
+        ensure!(
+            !run.afresh || run.name == Sweep::Consolidate,
+            "--afresh: only consolidate notes which memories it has looked at"
+        );
     }
     let worker = Worker::start(config, Clock::System).await?;
     let outcome = carry_out(&command, &worker, stop).await;
@@ -53,13 +60,16 @@ async fn carry_out(
     worker: &Worker,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<String> {
-    let RunJob { name, retry_parked } = match command {
+    let RunJob { name, retry_parked, afresh } = match command {
         JobsCommand::List => return Ok(table(&worker.overview().await?)),
         JobsCommand::Run(run) => run,
     };
     let mut words = String::new();
     if *retry_parked {
         writeln!(words, "{} scopes that had failed get another chance", worker.unpark().await?)?;
+    }
+    if *afresh {
+        writeln!(words, "{} memories are looked at again", worker.look_again().await?)?;
     }
     let ran = worker.run(*name, stop).await;
     let detail = worker.overview().await.ok().and_then(|overview| {

@@ -52,6 +52,14 @@ impl Worker {
         self.core.engine.unpark().await
     }
 
+    /// Lets consolidation look at every memory again; answers how many there are.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn look_again(&self) -> Result<u64> {
+        self.core.engine.look_again().await
+    }
+
     /// How every job is.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Pairs of memories that contradict each other and wait for a reviewer.
+//! Pairs of memories that contradict each other, and what was decided about them.
 //!
 //! A pair is open while nobody has resolved it and both memories are active: one that is superseded meanwhile settles
 //! it, and one that is restored brings it back.
@@ -46,6 +46,71 @@ pub async fn open(
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// Notes that both memories of a pair are to stay, unless the pair is known.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn keep(
+    tx: &mut Tx,
+    scope: ScopeId,
+    pair: Pair,
+    similarity: Option<f32>,
+    by: &str,
+    at: DateTime<Utc>,
+) -> Result<()> {
+    sqlx::query!(
+        "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at,
+                                status, resolution, resolved_by, resolved_at)
+         values ($1, $2, $3, $4, $5, $6, 'resolved', 'keep_both', $7, $6)
+             on conflict (scope_id, new_id, old_id) do nothing",
+        scope.0,
+        pair.id,
+        pair.new,
+        pair.old,
+        similarity,
+        at,
+        by
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// A pair that still counts: it waits for a reviewer, or both memories are to stay.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The memories.
+    pub pair: Pair,
+    /// Null where it was never measured.
+    pub similarity: Option<f32>,
+    /// Who decided that both stay; nobody yet where it waits.
+    pub kept_by: Option<String>,
+}
+
+/// The pairs that still count of one of these memories and another one, oldest first.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn standing(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Standing>> {
+    let rows = sqlx::query!(
+        "select conflict_id, new_id, old_id, similarity, resolved_by from conflicts
+          where scope_id = $1 and (new_id = any($2) or old_id = any($2))
+            and not (new_id = any($2) and old_id = any($2))
+            and (status = 'open' or resolution = 'keep_both')
+          order by conflict_id",
+        scope.0,
+        ids
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let standing = rows.into_iter().map(|row| Standing {
+        pair: Pair { id: row.conflict_id, new: row.new_id, old: row.old_id },
+        similarity: row.similarity,
+        kept_by: row.resolved_by,
+    });
+    Ok(standing.collect())
 }
 
 /// The open pairs of a memory, oldest first.

@@ -176,7 +176,7 @@ pub async fn origins(tx: &mut Tx, scope: ScopeId, facts: &[Uuid]) -> Result<Vec<
     Ok(rows.into_iter().map(|row| (row.memory_id, row.origin_id)).collect())
 }
 
-/// The pairs among these memories that ever waited for a reviewer.
+/// The pairs among these memories that contradict each other and wait for a reviewer, or were decided about.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -207,6 +207,26 @@ pub async fn looked_at(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<()> 
     let seen = i64::try_from(changed.rows_affected()).unwrap_or(0);
     let change = scope::CounterChange { unconsolidated: -seen, ..scope::CounterChange::default() };
     scope::count(tx, scope, change).await
+}
+
+/// Lets every active memory be looked at again, save those that a reviewer keeps apart; answers how many. The caller holds
+/// the scope's lock.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn look_again(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
+    let changed = sqlx::query!(
+        "update memories set looked_at = false
+          where scope_id = $1 and tier = 'episodic' and valid_to is null and looked_at and not kept_apart",
+        scope.0
+    )
+    .execute(tx.conn())
+    .await?
+    .rows_affected();
+    let unconsolidated = i64::try_from(changed).unwrap_or(0);
+    scope::count(tx, scope, scope::CounterChange { unconsolidated, ..scope::CounterChange::default() })
+        .await?;
+    Ok(changed)
 }
 
 /// Lets what became part of `old` be part of `new`, which `old` became part of.

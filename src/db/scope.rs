@@ -197,6 +197,22 @@ pub async fn page(db: &Db, page: &Page) -> Result<Vec<Held>> {
     Ok(rows)
 }
 
+/// The next scopes by number.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn after(db: &Db, after: ScopeId, limit: i64) -> Result<Vec<ScopeId>> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let ids = sqlx::query_scalar!(
+        "select scope_id from scopes where scope_id > $1 order by scope_id limit $2",
+        after.0,
+        limit
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(ScopeId).collect())
+}
+
 /// The scopes with at least `min` rows to consolidate, fullest first, without those that are parked after `tries`
 /// failures in a row.
 ///

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use self::fact::{Made, Outcome};
-use self::gather::{Chunk, Group};
-use self::summary::{Summary, Writer};
+use self::gather::Chunk;
+use self::summary::{Part, Summary, Writer};
 use super::models::Model;
 use super::{Call, Engine};
 use crate::api::{ClusterView, ConsolidateAnswer, ConsolidateArgs, SkippedCluster};
@@ -97,6 +97,11 @@ impl Engine {
         Box::pin(self.consolidate_scope(&call, false, Instant::now() + TURN, None)).await
     }
 
+    /// Whether the language model works, where one writes summaries: asks it, even while it is left alone.
+    pub async fn is_summariser_up(&self) -> bool {
+        self.writer().is_served().await
+    }
+
     async fn consolidate_scope(
         &self,
         call: &Call,
@@ -162,17 +167,17 @@ impl Engine {
         let mut open: HashSet<Uuid> = HashSet::new();
         let mut made = Vec::new();
         let mut went_on = true;
-        for mut group in chunk.groups.into_iter().flat_map(|group| writer.parts(group)) {
+        for mut part in chunk.parts {
             went_on = went_on && Instant::now() < run.until;
             if !went_on {
-                open.extend(group.fresh_ids());
+                open.extend(part.group.fresh_ids());
                 continue;
             }
-            group.near_facts.extend(made.iter().cloned());
-            let done = self.consolidate_group(run, &writer, &group).await?;
+            part.group.near_facts.extend(made.iter().cloned());
+            let done = self.consolidate_part(run, &writer, &part).await?;
             match done {
                 Done::Made(fact) => made.extend(fact),
-                Done::Open => open.extend(group.fresh_ids()),
+                Done::Open => open.extend(part.group.fresh_ids()),
             }
             went_on = run.failed != Some(ChatError::LeftAlone);
         }
@@ -183,9 +188,10 @@ impl Engine {
         Ok(went_on && Instant::now() < run.until)
     }
 
-    async fn consolidate_group(&self, run: &mut Run<'_>, writer: &Writer<'_>, group: &Group) -> Result<Done> {
+    async fn consolidate_part(&self, run: &mut Run<'_>, writer: &Writer<'_>, part: &Part) -> Result<Done> {
+        let group = &part.group;
         let members = group.fresh_ids();
-        let (text, by, note) = match writer.write(&group.members()).await {
+        let (text, by, note) = match writer.write(part).await {
             Summary::Made { text, by, note } => (text, by, note),
             Summary::Failed(error) => {
                 if run.failed.is_none() {

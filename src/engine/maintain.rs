@@ -12,7 +12,7 @@ use super::models::Model;
 use super::sweep::{Sweeps, TRIES, rest_after};
 use crate::db::decay::{self, Place, Which};
 use crate::db::space::State;
-use crate::db::{self, ScopeId, Tx, idempotency, job};
+use crate::db::{self, ScopeId, Tx, consolidation, idempotency, job};
 use crate::error::Result;
 use crate::model::Scope;
 
@@ -88,6 +88,28 @@ impl Engine {
     /// `unavailable`.
     pub async fn unpark(&self) -> Result<u64> {
         job::clear_all_failures(&self.db).await
+    }
+
+    /// Lets consolidation look at every memory again, and not only at those that are new or near a new one: after a change
+    /// of what counts as alike. Answers how many there are to look at. Scope by scope, each in a transaction of its own.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn look_again(&self) -> Result<u64> {
+        let (mut last, mut memories) = (ScopeId(i64::MIN), 0);
+        loop {
+            let scopes = db::scope::after(&self.db, last, i64::from(CHUNK)).await?;
+            for scope in &scopes {
+                let mut tx = Tx::for_scope(&self.db, *scope).await?;
+                tx.lock_scope(*scope).await?;
+                memories += consolidation::look_again(&mut tx, *scope).await?;
+                tx.commit().await?;
+            }
+            match scopes.last() {
+                Some(scope) => last = *scope,
+                None => return Ok(memories),
+            }
+        }
     }
 
     /// Lets the next untouched memories lose confidence; answers how many did, `None` after the last. A memory that

@@ -1,11 +1,14 @@
 //! `recall_memory`: SQL picks candidates by words and by meaning, `score` ranks them.
 
+mod lend;
+
 use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
+use self::lend::{Lending, lend_to_facts};
 use super::models::Model;
 use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_identical, idf, is_about, rank};
 use super::{Call, Engine, view, view_of};
@@ -39,18 +42,25 @@ struct Question {
 }
 
 impl Question {
-    /// Whether a memory counts: the same conditions that SQL applies, for the arms that SQL does not see.
-    fn admits(&self, memory: &Memory) -> bool {
+    /// Whether a memory counts: the same conditions that SQL applies, for the arms that SQL does not see. A fact is of the
+    /// sources and times of its originals, too.
+    fn admits(&self, memory: &Memory, lending: &Lending) -> bool {
         let filter = &self.filter;
-        let tags = memory.carries(&filter.tags, filter.any_tag);
-        let happened = memory.occurred_at.unwrap_or(memory.created_at);
         let valid = match filter.as_of {
             Some(at) => memory.valid_from <= at && memory.valid_to.is_none_or(|end| at < end),
             None => filter.superseded || memory.valid_to.is_none(),
         };
-        tags && valid
+        valid
+            && memory.carries(&filter.tags, filter.any_tag)
             && (self.tiers.is_empty() || self.tiers.contains(&memory.tier))
-            && filter.source.as_ref().is_none_or(|source| memory.source.as_ref() == Some(source))
+            && (self.asks_for(memory) || lending.is_asked_for(memory.id))
+    }
+
+    /// Whether a memory is of the source and of the time that is asked for.
+    fn asks_for(&self, memory: &Memory) -> bool {
+        let filter = &self.filter;
+        let happened = memory.occurred_at.unwrap_or(memory.created_at);
+        filter.source.as_ref().is_none_or(|source| memory.source.as_ref() == Some(source))
             && filter.occurred_after.is_none_or(|after| happened >= after)
             && filter.occurred_before.is_none_or(|before| happened < before)
     }
@@ -81,6 +91,7 @@ struct Pool {
     signals: HashMap<Uuid, Signals>,
     durable: HashMap<Uuid, StoredMemory>,
     working: HashMap<Uuid, Memory>,
+    lending: Lending,
 }
 
 impl Engine {
@@ -198,8 +209,9 @@ impl Engine {
             found.size,
             self.settings.bm25,
         );
-        pool.durable.retain(|_, stored| question.admits(&stored.memory));
-        pool.working.retain(|_, memory| question.admits(memory));
+        let Pool { durable, working, lending, .. } = &mut pool;
+        durable.retain(|_, stored| question.admits(&stored.memory, lending));
+        working.retain(|_, memory| question.admits(memory, lending));
         Ok(Some(pool))
     }
 
@@ -211,9 +223,8 @@ impl Engine {
                 id: stored.memory.id,
                 vector: signals.vector,
                 lexical: signals.lexical,
-                previous: stored.previous,
-                next: stored.next,
-                is_about: is_about(&stored.memory.content, words),
+                beside: pool.lending.beside(stored),
+                is_about: is_about(&stored.memory.content, words) || pool.lending.is_about(stored.memory.id),
                 age_days: age_days(stored.memory.occurred_at.unwrap_or(stored.memory.created_at)),
                 access_count: stored.access_count,
                 confidence: stored.memory.confidence,
@@ -225,8 +236,7 @@ impl Engine {
                 id: memory.id,
                 vector: signals.vector,
                 lexical: signals.lexical,
-                previous: None,
-                next: None,
+                beside: Vec::new(),
                 is_about: is_about(&memory.content, words),
                 age_days: age_days(memory.occurred_at.unwrap_or(memory.created_at)),
                 access_count: 0,
@@ -289,21 +299,6 @@ fn numbered(words: &[Vec<String>]) -> (Vec<String>, Vec<i32>) {
         .zip(0..)
         .flat_map(|(spellings, number)| spellings.iter().map(move |spelling| (spelling.clone(), number)));
     numbered.unzip()
-}
-
-/// Puts what was fetched into the pool. The originals of a consolidated fact lend it their signals and step back.
-fn lend_to_facts(pool: &mut Pool, stored: Vec<StoredMemory>, question: &Question) {
-    for stored in stored {
-        let memory = &stored.memory;
-        let consolidated = memory.superseded_reason.as_deref() == Some("consolidated");
-        if consolidated && question.filter.as_of.is_none() && !question.filter.superseded {
-            if let (Some(signals), Some(fact)) = (pool.signals.remove(&memory.id), memory.superseded_by) {
-                pool.signals.entry(fact).or_default().raise(signals);
-            }
-            continue;
-        }
-        pool.durable.insert(memory.id, stored);
-    }
 }
 
 /// Working memories have no postings: their words are weighed by the frequencies of the scope's durable memories.

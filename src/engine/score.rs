@@ -68,10 +68,8 @@ pub struct Candidate {
     pub vector: Option<f32>,
     /// BM25 score; `None` when it holds none of the query's terms.
     pub lexical: Option<f32>,
-    /// The memory before it in the same scope and source.
-    pub previous: Option<Uuid>,
-    /// The memory after it in the same scope and source.
-    pub next: Option<Uuid>,
+    /// The memories before and after it in the same scope and source; of a fact, those of its originals.
+    pub beside: Vec<Uuid>,
     /// Whether it [begins with a word of the query](is_about).
     pub is_about: bool,
     /// Days since it was made; negative counts as 0.
@@ -152,12 +150,12 @@ pub fn rank(candidates: &[Candidate], weights: &Weights, half_life_days: f64) ->
         .iter()
         .map(|candidate| (candidate.id, if most > 0.0 { own(candidate).sum() / most } else { 0.0 }))
         .collect();
-    let lent = |id: Option<Uuid>| id.and_then(|id| fused.get(&id)).copied().unwrap_or_default();
+    let lent = |beside: &[Uuid]| beside.iter().filter_map(|id| fused.get(id)).copied().fold(0.0, f32::max);
 
     let mut ranked: Vec<(Scored, f64)> = candidates
         .iter()
         .filter_map(|candidate| {
-            let neighbour = lent(candidate.previous).max(lent(candidate.next));
+            let neighbour = lent(&candidate.beside);
             let is_seen = finite(candidate.vector).or(finite(candidate.lexical)).is_some();
             if !is_seen && neighbour <= 0.0 {
                 return None;

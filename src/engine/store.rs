@@ -180,7 +180,7 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Supersedes and flags what was settled, in the transaction that stored `new`, which holds from `at` on.
+    /// Supersedes, flags and keeps what was settled, in the transaction that stored `new`, which holds from `at` on.
     async fn carry_out(
         &self,
         tx: &mut Tx,
@@ -198,6 +198,11 @@ impl Engine {
         for old in &settled.flagged {
             let pair = Pair { id: self.clock.new_id(), new, old: old.id };
             conflict::open(tx, scope, pair, Some(old.similarity), call.at).await?;
+        }
+        // Or consolidation would find the contradiction anew.
+        for old in &settled.kept {
+            let pair = Pair { id: self.clock.new_id(), new, old: old.id };
+            conflict::keep(tx, scope, pair, Some(old.similarity), &call.subject, call.at).await?;
         }
         Ok(())
     }

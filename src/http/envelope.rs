@@ -72,7 +72,7 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
             return rpc_error(unread.status(), None, code, &unread.message());
         }
     };
-    let message = match judge(&body) {
+    let mut message = match judge(&body) {
         Ok(message) => message,
         Err(response) => return *response,
     };
@@ -82,6 +82,12 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
         return refused;
     }
     let reads = reads(&parts.headers);
+    // Progress comes in an event stream, which this client cannot read.
+    let body = if reads == Reads::Json && drop_progress_token(&mut message) {
+        message.to_string().into()
+    } else {
+        body
+    };
     if let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) {
         parts.extensions.insert(Expects { id: id.clone(), reads });
     }
@@ -140,6 +146,12 @@ fn judge(body: &[u8]) -> Result<Value, Box<Response>> {
         }
     }
     Ok(message)
+}
+
+/// Takes the wish for progress out of a request; answers whether there was one.
+fn drop_progress_token(message: &mut Value) -> bool {
+    let meta = message.pointer_mut("/params/_meta").and_then(Value::as_object_mut);
+    meta.is_some_and(|meta| meta.remove("progressToken").is_some())
 }
 
 fn reads(headers: &HeaderMap) -> Reads {

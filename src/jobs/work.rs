@@ -34,8 +34,13 @@ impl Jobs {
                 Ok(Ran::Stopped) => return Ok(Ran::Stopped),
                 Ok(Ran::Failed) => ran = Ran::Failed,
                 Ok(_) => {}
-                // That is no scope's fault.
+                // That is no scope's fault, and would befall the others too.
                 Err(error @ Error::Unavailable { part: "postgres", .. }) => return Err(error),
+                Err(error @ Error::Unavailable { part: "llm", .. })
+                    if !self.engine.is_summariser_up().await =>
+                {
+                    return Err(error);
+                }
                 Err(error) => {
                     ran = Ran::Failed;
                     report(Sweep::Consolidate, &error);
@@ -46,8 +51,8 @@ impl Jobs {
         Ok(ran)
     }
 
-    /// Turn by turn, until everything was looked at. Where the language model is down for everybody, that is no scope's
-    /// fault: what waits for it is looked at by a later run.
+    /// Turn by turn, until everything was looked at. What the language model made no summary of is looked at again by a
+    /// later run.
     async fn consolidate_scope(&self, scope: &Scope, lock: &mut SweepLock, tally: &mut Tally) -> Result<Ran> {
         let limit = self.engine.sweeps().consolidation_timeout;
         loop {
@@ -57,7 +62,7 @@ impl Jobs {
             let answer = within(limit, self.engine.consolidate_for_sweep(scope.clone())).await?;
             tally.changed += (answer.created.len() + answer.updated.len()) as u64;
             if answer.degraded.iter().any(|part| part == "llm") {
-                if self.engine.llm_is_up() && answer.created.is_empty() {
+                if answer.created.is_empty() && answer.updated.is_empty() {
                     let source = anyhow::anyhow!("it gave no summary that can be used");
                     return Err(Error::Unavailable { part: "llm", source });
                 }

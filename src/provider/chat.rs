@@ -133,6 +133,30 @@ impl Chat {
         messages: &[Message],
         max_tokens: Option<usize>,
     ) -> std::result::Result<T, ChatError> {
+        self.answer(self.admit()?, name, messages, max_tokens).await
+    }
+
+    /// As [`ask`](Self::ask), also while the endpoint is left alone: for a question that is to show whether it works.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn probe<T: DeserializeOwned + JsonSchema>(
+        &self,
+        name: &str,
+        messages: &[Message],
+        max_tokens: Option<usize>,
+    ) -> std::result::Result<T, ChatError> {
+        let request = self.admit().unwrap_or_else(|_| self.admitted(Pass::Free));
+        self.answer(request, name, messages, max_tokens).await
+    }
+
+    async fn answer<T: DeserializeOwned + JsonSchema>(
+        &self,
+        mut request: Admitted<'_>,
+        name: &str,
+        messages: &[Message],
+        max_tokens: Option<usize>,
+    ) -> std::result::Result<T, ChatError> {
         let mut body = json!({
             "model": self.model,
             "messages": messages,
@@ -145,7 +169,6 @@ impl Chat {
         if let Some(max_tokens) = max_tokens {
             body["max_tokens"] = json!(max_tokens);
         }
-        let mut request = self.admit()?;
         let started = Instant::now();
         let posted = self.link.post(&body, self.timeout, ANSWER_BYTES).await;
         self.metrics.asked(Asked::Llm, posted.is_ok(), started.elapsed());
@@ -183,7 +206,11 @@ impl Chat {
         let mut state = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, pass) = state.admit(self.clock.now()).ok_or(ChatError::LeftAlone)?;
         *state = next;
-        Ok(Admitted { chat: self, pass, event: Event::Abandoned, is_busy: false, retry_after: None })
+        Ok(self.admitted(pass))
+    }
+
+    const fn admitted(&self, pass: Pass) -> Admitted<'_> {
+        Admitted { chat: self, pass, event: Event::Abandoned, is_busy: false, retry_after: None }
     }
 }
 

@@ -164,3 +164,130 @@ async fn replicas_that_ring_at_once_make_each_fact_once() {
         replica.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_fact_has_the_places_of_its_originals_in_their_conversations() {
+    let app = start().await;
+    let say = async |source: &str, content: &str, occurred_at: &str| {
+        let arguments = json!({
+            "scope": "user:1", "source": source, "content": content, "occurred_at": occurred_at,
+            "on_conflict": "keep_both",
+        });
+        app.admin().ok("store_memory", arguments).await["id"].clone()
+    };
+    say("first", "The invoices of March were paid late", "2026-01-01T00:00:00Z").await;
+    say("first", ALIKE[0], "2026-01-01T01:00:00Z").await;
+    let after = say("first", "Anna plays the violin in an orchestra", "2026-01-01T02:00:00Z").await;
+    say("second", ALIKE[1], "2026-02-01T00:00:00Z").await;
+    let fact = consolidate(&app, json!({})).await["created"][0].clone();
+    let found = async |more: Value| {
+        let mut arguments = json!({ "scope": "user:1", "query": "Who paid the invoices of March?" });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let found = app.admin().ok("recall_memory", arguments).await;
+        found["memories"].as_array().unwrap().clone()
+    };
+    let neighbour = |memories: &[Value], id: &Value| {
+        let memory = memories.iter().find(|memory| memory["id"] == *id);
+        memory.map(|memory| memory["why"]["neighbour"].as_f64().unwrap())
+    };
+    assert!(neighbour(&found(json!({})).await, &fact) > Some(0.1));
+    assert!(neighbour(&found(json!({ "query": "nightly backup of host alpha" })).await, &after) > Some(0.1));
+    // It is of the sources and times of its originals, too.
+    for filter in [
+        json!({ "query": "backup", "source": "first" }),
+        json!({ "query": "backup", "source": "second" }),
+        json!({ "query": "backup", "occurred_before": "2026-01-31T00:00:00Z" }),
+    ] {
+        assert!(neighbour(&found(filter.clone()).await, &fact).is_some(), "{filter}");
+    }
+    assert_eq!(neighbour(&found(json!({ "query": "backup", "source": "third" })).await, &fact), None);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_looked_at_is_looked_at_again_when_an_operator_says_so() {
+    let app = start().await;
+    store(&app, "user:1").await;
+    store(&app, "user:2").await;
+    let strict = TestApp::builder().consolidating().set("CONSOLIDATION_SIMILARITY", "1").beside(&app);
+    let strict = strict.start().await;
+    assert_eq!(consolidate(&strict, json!({})).await["remaining"], 0);
+    // With other settings it would find something, but does not look.
+    assert_eq!(consolidate(&app, json!({})).await["created"], json!([]));
+    let mut connection = app.database.connect().await;
+    sqlx::query("update memories set kept_apart = true where content = $1 and looked_at")
+        .bind(ALIKE[2])
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(app.engine.look_again().await.unwrap(), 3, "all of one scope but what is kept apart");
+    let answer = consolidate(&app, json!({})).await;
+    assert_eq!(answer["superseded"].as_array().unwrap().len(), 2, "{answer}");
+    assert_eq!(answer["remaining"], 0);
+    for replica in [strict, app] {
+        replica.stop().await;
+    }
+}
+
+/// A client that goes away ends its call between two facts; what is left is for the next call.
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_ends_and_the_next_one_goes_on() {
+    let app = start().await;
+    store(&app, "user:1").await;
+    for content in ["Bread needs flour, water and salt", "Bread needs flour, water, salt and time"] {
+        app.admin().store("user:1", content).await;
+    }
+    let mut connection = app.database.connect().await;
+    // The second fact waits for this test.
+    sqlx::raw_sql(
+        "create function wait() returns trigger language plpgsql as $$ begin
+             if exists (select from memories where tier = 'semantic') then
+                 perform pg_advisory_xact_lock(77);
+             end if;
+             return new;
+         end $$;
+         create trigger wait before insert on memories for each row when (new.tier = 'semantic') execute function wait();
+         select pg_advisory_lock(77)",
+    )
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    let client = app.admin();
+    let call =
+        tokio::spawn(async move { client.ok("consolidate_memories", json!({ "scope": "user:1" })).await });
+    let waiting =
+        "select exists (select from pg_locks where locktype = 'advisory' and objid = 77 and not granted)";
+    while !sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut connection).await.unwrap() {
+        tokio::task::yield_now().await;
+    }
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    // The server notices and says so in the audit log.
+    let audited = async |connection: &mut sqlx::PgConnection| {
+        app.engine.flush().await;
+        sqlx::query_scalar::<_, i64>("select count(*) from memory_audit_log where outcome = 'cancelled'")
+            .fetch_one(connection)
+            .await
+            .unwrap()
+    };
+    while audited(&mut connection).await == 0 {
+        tokio::task::yield_now().await;
+    }
+    sqlx::raw_sql("select pg_advisory_unlock(77); drop trigger wait on memories")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let facts = async || {
+        let listed = app.admin().ok("list_memories", json!({ "scope": "user:1", "tier": "semantic" })).await;
+        listed["memories"].as_array().unwrap().len()
+    };
+    assert_eq!(facts().await, 1, "the fact that was under way is not there");
+    let answer = consolidate(&app, json!({})).await;
+    assert_eq!(
+        (answer["created"].as_array().unwrap().len(), &answer["remaining"]),
+        (1, &json!(0)),
+        "{answer}"
+    );
+    assert_eq!(facts().await, 2);
+    app.stop().await;
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::support::{TestApp, TestAppBuilder};
+use crate::support::{TestApp, TestAppBuilder, embedder};
 
 const NIGHTLY: &str = "The backup of the wiki runs every night on host alpha";
 const SAFELY: &str = "The backup of the wiki runs every night on host alpha safely";
@@ -84,6 +84,7 @@ async fn new_evidence_updates_the_fact_instead_of_adding_a_rival() {
         (&now[0]["metadata"]["occurred_first"], &now[0]["metadata"]["occurred_last"]),
         (&json!("2026-01-01T00:00:00Z"), &json!("2026-01-03T00:00:00Z"))
     );
+    assert_eq!(now[0]["metadata"]["sources"], json!(["first", "second", "third"]));
     assert!(now[0]["confidence"].as_f64() >= old["confidence"].as_f64());
     app.stop().await;
 }
@@ -112,6 +113,106 @@ async fn contradicting_memories_are_never_told_in_one_breath() {
     let answer = consolidate(&app).await;
     assert_eq!(answer["created"], json!([]), "{answer}");
     app.stop().await;
+}
+
+/// Stores as a program does that lets the judge flag contradictions.
+fn judging() -> TestAppBuilder {
+    TestApp::builder().consolidating().set("CONFLICT_THRESHOLD", "0.4")
+}
+
+const AT_TWO: &str = "The backup of the wiki runs every night at 02:00 on host alpha";
+const AT_TWO_SAFELY: &str = "The backup of the wiki runs every night at 02:00 on host alpha safely";
+const AT_THREE: &str = "The backup of the wiki runs every night at 03:00 on host alpha";
+
+/// The open pairs, as texts of the newer and the older memory.
+async fn open_pairs(app: &TestApp) -> Vec<(String, String)> {
+    let mut connection = app.database.connect().await;
+    sqlx::query_as(
+        "select n.content, o.content from conflicts c join memories n on n.id = c.new_id and n.valid_to is null
+           join memories o on o.id = c.old_id and o.valid_to is null where c.status = 'open' order by 1, 2",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_was_to_stay_beside_each_other_stays_when_one_becomes_part_of_a_fact() {
+    let app = judging().start().await;
+    for content in [AT_TWO, AT_TWO_SAFELY, AT_THREE] {
+        assert_eq!(store(&app, content, json!({})).await["outcome"], "stored", "{content}");
+    }
+    let answer = consolidate(&app).await;
+    assert_eq!(answer["superseded"].as_array().unwrap().len(), 2, "{answer}");
+    assert_eq!(open_pairs(&app).await, []);
+    // As a decision about the fact, too.
+    let mut connection = app.database.connect().await;
+    let kept: i64 = sqlx::query_scalar(
+        "select count(*) from conflicts where resolution = 'keep_both' and $1 in (new_id::text, old_id::text)",
+    )
+    .bind(answer["created"][0].as_str())
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(kept, 1);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_reviewer_waits_when_it_becomes_part_of_a_fact() {
+    let app = judging().start().await;
+    store(&app, AT_TWO, json!({})).await;
+    store(&app, AT_TWO_SAFELY, json!({})).await;
+    assert_eq!(store(&app, AT_THREE, json!({ "on_conflict": "flag" })).await["outcome"], "flagged");
+    assert_eq!(open_pairs(&app).await.len(), 2);
+    let answer = consolidate(&app).await;
+    assert_eq!(answer["superseded"].as_array().unwrap().len(), 2, "{answer}");
+    let pairs = open_pairs(&app).await;
+    assert_eq!(pairs.len(), 1, "{pairs:?}");
+    assert_eq!((pairs[0].0.as_str(), &json!(pairs[0].1)), (AT_THREE, &facts(&app).await[0]["content"]));
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn much_old_evidence_does_not_out_vote_a_change() {
+    // All of it is near each other.
+    let endpoint = embedder::endpoint(|text| {
+        let angle = f32::from(u8::try_from(text.len() % 10).unwrap()).to_radians();
+        vec![angle.cos(), angle.sin()]
+    })
+    .await;
+    for change in ["Anna left Initech in May", "Anna works at Globex as an engineer for databases"] {
+        let app = embedder::asking(&endpoint.uri(), 2)
+            .consolidating()
+            .set("CONFLICT_THRESHOLD", "0.4")
+            .start()
+            .await;
+        for (day, content) in [
+            "Anna works at Initech as an engineer for databases",
+            "Anna works at Initech as an engineer for databases in Berlin",
+            "At Initech Anna works as an engineer for large databases",
+            "Anna still works at Initech as an engineer for databases",
+            "Anna works at Initech as a good engineer for databases",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            store(&app, content, json!({ "occurred_at": format!("2026-01-0{}T00:00:00Z", day + 1) })).await;
+        }
+        consolidate(&app).await;
+        let old = facts(&app).await;
+        assert_eq!(old.len(), 1, "{old:?}");
+        let told = json!({ "occurred_at": "2026-02-01T00:00:00Z", "on_conflict": "newest_wins" });
+        let outcome = store(&app, change, told).await;
+        consolidate(&app).await;
+        let superseded = facts(&app).await.is_empty();
+        let is_flagged = open_pairs(&app).await.iter().any(|(new, _)| new == change);
+        assert!(superseded || is_flagged, "{outcome}: {:?} {:?}", facts(&app).await, open_pairs(&app).await);
+        // The change itself holds in any case.
+        let listed = app.admin().ok("list_memories", json!({ "scope": "user:1", "tier": "episodic" })).await;
+        assert!(listed["memories"].as_array().unwrap().iter().any(|memory| memory["content"] == change));
+        app.stop().await;
+    }
 }
 
 /// A server that summarises with a model.
@@ -219,18 +320,8 @@ async fn who_asks_hears_how_far_it_is() {
     let app = TestApp::builder().consolidating().start().await;
     store(&app, NIGHTLY, json!({})).await;
     store(&app, SAFELY, json!({})).await;
-    let body = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {
-            "name": "consolidate_memories", "arguments": { "scope": "user:1" }, "_meta": { "progressToken": "p1" },
-        },
-    });
-    let request = reqwest::Client::new()
-        .post(app.url("/mcp"))
-        .bearer_auth(crate::support::ADMIN)
-        .header("accept", "application/json, text/event-stream")
-        .json(&body);
-    let stream = request.send().await.unwrap().text().await.unwrap();
+    let answer = asked_for_progress(&app, "application/json, text/event-stream").await;
+    let stream = answer.text().await.unwrap();
     let events: Vec<Value> = stream
         .lines()
         .filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?.trim()).ok())
@@ -243,4 +334,31 @@ async fn who_asks_hears_how_far_it_is() {
     let result = events.iter().find(|event| event["id"] == 1).unwrap();
     assert_eq!(result["result"]["structuredContent"]["complete"], true);
     app.stop().await;
+}
+
+#[tokio::test]
+async fn who_reads_no_event_streams_gets_json_and_no_progress() {
+    let app = TestApp::builder().consolidating().start().await;
+    store(&app, NIGHTLY, json!({})).await;
+    store(&app, SAFELY, json!({})).await;
+    let answer = asked_for_progress(&app, "application/json").await;
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    let result: Value = answer.json().await.unwrap();
+    assert_eq!(result["result"]["structuredContent"]["created"].as_array().unwrap().len(), 1, "{result}");
+    app.stop().await;
+}
+
+async fn asked_for_progress(app: &TestApp, accept: &str) -> reqwest::Response {
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {
+            "name": "consolidate_memories", "arguments": { "scope": "user:1" }, "_meta": { "progressToken": "p1" },
+        },
+    });
+    let request = reqwest::Client::new()
+        .post(app.url("/mcp"))
+        .bearer_auth(crate::support::ADMIN)
+        .header("accept", accept)
+        .json(&body);
+    request.send().await.unwrap()
 }

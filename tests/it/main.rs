@@ -39,6 +39,7 @@ mod starts;
 mod store;
 mod support;
 mod sweeps;
+mod sweeps_llm;
 mod sweeps_process;
 mod time;
 mod tokens;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
 use memser::clock::Clock;
+use memser::db::consolidation::nearest;
 use memser::db::recall::{Asked, Filter, ScopeSize, by_meaning, by_words, size};
 use memser::db::space::Space;
 use memser::db::{Db, Pooler, ScopeId, Tx};
@@ -221,6 +222,47 @@ async fn the_best_by_meaning_are_those_of_an_exact_scan() {
         }
         let share = f64::from(u32::try_from(right).unwrap()) / 120.0;
         assert!(share >= at_least, "{share} of {count}");
+    }
+    db.close().await;
+    app.stop().await;
+}
+
+/// Consolidation looks the neighbours of many memories up in one statement. A scope of a seventh of the table finds them by
+/// the index, too, past all rows of the others.
+#[tokio::test]
+async fn neighbours_come_by_the_index_where_the_scope_is_large_in_the_table() {
+    let app = TestApp::builder().set("EMBEDDING_DIMENSIONS", DIMENSIONS.to_string()).start().await;
+    let counts = [("many", MANY, true), ("some", 2_000, true), ("few", FEW, false)];
+    bulk::store_rows(&app, &counts.map(|(name, count, _)| (name, rows(&app, count)))).await;
+    tell(&mut app.database.connect().await).await;
+    let plans = Plans::listen();
+    let db = Db::new(app.database.url.parse().unwrap(), 1, Pooler::None);
+    for (name, count, by_index) in counts {
+        let (mut tx, scope, size, space) = inside(&app, &db, name).await;
+        let vectors: Vec<Vec<f32>> = (0..12).map(|number| direction(number * 23 + 1)).collect();
+        let asked: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+        plans.take();
+        let near = nearest(&mut tx, scope, space, &asked, size, 9).await.unwrap();
+        let executed = plans.take();
+        let scans =
+            executed.iter().flat_map(|executed| nodes(&executed.plan)).filter(|node| uses_vectors(node));
+        assert_eq!(
+            scans.map(|node| node["Actual Loops"].as_f64()).next(),
+            by_index.then_some(Some(12.0)),
+            "{name}"
+        );
+        let mut right = 0;
+        for (vector, hits) in vectors.iter().zip(near) {
+            assert_eq!(hits.len(), 9, "{name}");
+            let mut exact: Vec<f32> = (0..count)
+                .filter(|number| is_active(*number))
+                .map(|number| direction(number).iter().zip(vector).map(|(a, b)| a * b).sum())
+                .collect();
+            exact.sort_by(|a, b| b.total_cmp(a));
+            right += hits.iter().filter(|hit| hit.score >= exact[8] - 1e-4).count();
+        }
+        let share = f64::from(u32::try_from(right).unwrap()) / 108.0;
+        assert!(share >= if by_index { 0.95 } else { 1.0 }, "{name}: {share}");
     }
     db.close().await;
     app.stop().await;

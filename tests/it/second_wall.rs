@@ -30,12 +30,13 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 55] = [
+const FUNCTIONS: [&str; 58] = [
     "consolidation::queue",
     "consolidation::members",
     "consolidation::nearest",
     "consolidation::origins",
     "consolidation::contested",
+    "conflict::standing",
     "scope::unconsolidated",
     "embedding::is_pending",
     "embedding::of_text",
@@ -66,6 +67,7 @@ const FUNCTIONS: [&str; 55] = [
     "memory::insert",
     "conflict::open",
     "conflict::resolve",
+    "conflict::keep",
     "history::supersede",
     "history::end_earlier",
     "history::restore",
@@ -74,6 +76,7 @@ const FUNCTIONS: [&str; 55] = [
     "consolidation::reinforce",
     "consolidation::take_over",
     "consolidation::looked_at",
+    "consolidation::look_again",
     "history::retire",
     "history::reactivate_originals",
     "forget::erase_snapshots",
@@ -153,6 +156,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             consolidation::looked_at(tx, at, ids).await?;
             None
         }
+        "consolidation::look_again" => Some(consolidation::look_again(tx, at).await? > 0),
         "scope::unconsolidated" => Some(scope::unconsolidated(tx, at).await? > 0),
         "consolidation::add_origins" => {
             consolidation::add_origins(tx, at, of.ids[0], &[of.ids[1]]).await?;
@@ -170,6 +174,12 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "conflict::open" => {
             let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[0], old: ids[1] };
             conflict::open(tx, at, pair, Some(0.9), now).await?;
+            None
+        }
+        "conflict::standing" => Some(!conflict::standing(tx, at, &[of.pair.1]).await?.is_empty()),
+        "conflict::keep" => {
+            let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[1], old: ids[0] };
+            conflict::keep(tx, at, pair, Some(0.9), "test", now).await?;
             None
         }
         "conflict::resolve" => {

@@ -122,13 +122,16 @@ pub async fn by_words(
                   array(select related.id from best, lateral (
                             select best.superseded_by as id where best.superseded_reason = 'consolidated'
                             union all
-                            (select p.id from memories p
-                              where p.scope_id = $1 and p.source = best.source and p.seq < best.seq
-                              order by p.seq desc limit 1)
-                            union all
-                            (select n.id from memories n
-                              where n.scope_id = $1 and n.source = best.source and n.seq > best.seq
-                              order by n.seq limit 1)) related
+                            select beside.id
+                              from ((select p.id, p.superseded_by, p.superseded_reason from memories p
+                                      where p.scope_id = $1 and p.source = best.source and p.seq < best.seq
+                                      order by p.seq desc limit 1)
+                                    union all
+                                    (select n.id, n.superseded_by, n.superseded_reason from memories n
+                                      where n.scope_id = $1 and n.source = best.source and n.seq > best.seq
+                                      order by n.seq limit 1)) near,
+                                   lateral (values (near.id), (case when near.superseded_reason = 'consolidated'
+                                                                    then near.superseded_by end)) beside (id)) related
                          where related.id is not null) as "related!",
                   (select coalesce(jsonb_agg(jsonb_build_object(
                               'id', w.id, 'support', (w.entry ->> 'support')::integer,

@@ -102,12 +102,38 @@ impl Engine {
         if let Some(old) = old {
             take_over(&mut tx, scope, old, id).await?;
         }
+        self.pass_on_pairs(&mut tx, call, scope, &steps_back, id).await?;
         let overruled = self.settle_rivals(&mut tx, call, scope, group, id).await?;
         steps_back.extend(&overruled);
         let detail = json!({ "fact": id, "superseded": steps_back });
         audit::append(tx.conn(), &[call.audit("ok", Some(id), detail)]).await?;
         tx.commit().await?;
         Ok(Outcome::Done { made, superseded: steps_back })
+    }
+
+    /// What waits for a reviewer because of a memory that steps back waits because of its fact, and what was to stay beside
+    /// the memory stays beside the fact.
+    async fn pass_on_pairs(
+        &self,
+        tx: &mut Tx,
+        call: &Call,
+        scope: ScopeId,
+        from: &[Uuid],
+        fact: Uuid,
+    ) -> Result<()> {
+        for known in conflict::standing(tx, scope, from).await? {
+            let heir = |id: Uuid| if from.contains(&id) { fact } else { id };
+            let (new, old) = (heir(known.pair.new), heir(known.pair.old));
+            if new == old {
+                continue;
+            }
+            let pair = Pair { id: self.clock.new_id(), new, old };
+            match &known.kept_by {
+                Some(by) => conflict::keep(tx, scope, pair, known.similarity, by, call.at).await?,
+                None => conflict::open(tx, scope, pair, known.similarity, call.at).await?,
+            }
+        }
+        Ok(())
     }
 
     /// What contradicts a fact: an older fact that has another value is superseded where the newest wins, and everything

@@ -6,13 +6,14 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::rival::{Contradiction, contradiction};
+use super::summary::Part;
 use crate::db::consolidation::{Member, contested, members, nearest, origins, queue};
 use crate::db::recall::size;
 use crate::db::{ScopeId, Tx};
 use crate::engine::Engine;
 use crate::engine::cluster::{Item, cluster, dot};
 use crate::engine::models::Model;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Tier;
 use crate::text;
 
@@ -27,8 +28,8 @@ const MOST_MEMBERS: usize = 20;
 pub(super) struct Chunk {
     /// The memories, in id order.
     pub(super) seeds: Vec<Uuid>,
-    /// Those that become facts.
-    pub(super) groups: Vec<Group>,
+    /// Those that become facts, each with what fits into one summary.
+    pub(super) parts: Vec<Part>,
     /// Those that stay alone and contradict a fact.
     pub(super) lone: Vec<Group>,
 }
@@ -129,13 +130,21 @@ impl Engine {
         near.resize_with(items.len(), Vec::new);
         let contested = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
         let around = Surroundings { items, place, near, contested };
-        let clusters = clusters_of(&around, threshold);
+        let (around, clusters) = compute(move || {
+            let clusters = clusters_of(&around, threshold);
+            (around, clusters)
+        })
+        .await?;
         let mut originals = self.originals(scope, model, &around, &clusters).await?;
-        let conflict = model.tuning.thresholds.conflict;
-        let groups: Vec<Group> =
-            clusters.iter().flat_map(|places| around.groups(places, &mut originals, conflict)).collect();
-        let lone = around.lone(&seeds, &groups, conflict);
-        Ok(Some(Chunk { seeds, groups, lone }))
+        let (conflict, room) = (model.tuning.thresholds.conflict, self.writer().room());
+        let chunk = compute(move || {
+            let groups: Vec<Group> =
+                clusters.iter().flat_map(|places| around.groups(places, &mut originals, conflict)).collect();
+            let lone = around.lone(&seeds, &groups, conflict);
+            let parts = groups.into_iter().flat_map(|group| room.parts(group)).collect();
+            Chunk { seeds, parts, lone }
+        });
+        chunk.await.map(Some)
     }
 
     /// What the facts of the clusters were made from.
@@ -164,6 +173,11 @@ impl Engine {
         }
         Ok(of_facts)
     }
+}
+
+/// Computes beside the threads that serve calls: what a chunk takes is long for a call that waits.
+async fn compute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.into()))
 }
 
 fn clusters_of(around: &Surroundings, threshold: f32) -> Vec<Vec<usize>> {
@@ -233,13 +247,21 @@ impl Surroundings {
             places.iter().copied().chain(edges).filter(|at| !of_group.contains(at)).collect();
         for at in beside {
             let other = &self.items[at];
+            // It waits for a reviewer already, or is to stay beside the group.
+            if group
+                .fresh
+                .iter()
+                .chain(&group.fact)
+                .any(|member| self.contested.contains(&(member.id, other.id)))
+            {
+                continue;
+            }
             let is_fact = other.tier == Tier::Semantic;
             // A fact is several statements, each of which may be the one.
             let texts = if is_fact { text::sentences(&other.content) } else { vec![other.content.as_str()] };
             let against = group.fresh.iter().filter_map(|member| {
-                let is_contested = self.contested.contains(&(member.id, other.id));
                 let similarity = dot(&member.vector, &other.vector);
-                if is_contested || similarity < conflict {
+                if similarity < conflict {
                     return None;
                 }
                 let why = texts.iter().filter_map(|text| contradiction(text, &member.content)).max()?;

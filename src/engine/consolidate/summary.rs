@@ -30,6 +30,9 @@ const TASK: &str = "You bring memories of one agent together that tell of the sa
     possible. Use the memories' own words. Keep every number, date and name exactly as it is written there. Add nothing that \
     they do not say. Where a later memory differs from an earlier one, say when each holds.";
 
+/// Two texts of nobody.
+const PROBE: [(usize, &str); 2] = [(0, "The sky is blue"), (1, "The sky is blue by day")];
+
 /// What came of it.
 pub(super) enum Summary {
     /// A text that stands for all members.
@@ -68,15 +71,33 @@ struct Fact {
     memories: Vec<usize>,
 }
 
-impl Writer<'_> {
+/// How much one summary can be made of.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// The most bytes of the texts, where a model reads them.
+    bytes: Option<usize>,
+}
+
+/// A group that fits into one summary.
+pub(super) struct Part {
+    pub(super) group: Group,
+    /// Its summary in the members' own sentences.
+    pub(super) own_words: String,
+}
+
+impl Room {
     /// Parts a group so that the members of each part fit into one summary with all their numbers and names. What fits with
     /// nothing else is left out.
-    pub(super) fn parts(&self, group: Group) -> Vec<Group> {
+    pub(super) fn parts(self, group: Group) -> Vec<Part> {
         let (mut parts, mut rest) = (Vec::new(), Some(group));
         while let Some(mut group) = rest.take().filter(Group::is_whole) {
             let mut over: Vec<Member> = Vec::new();
-            while group.is_whole() && !self.holds(&group.members()) {
-                over.push(take_farthest(&mut group));
+            let mut own_words = None;
+            while group.is_whole() && own_words.is_none() {
+                own_words = self.summary_of(&group.members());
+                if own_words.is_none() {
+                    over.push(take_farthest(&mut group));
+                }
             }
             if !over.is_empty() {
                 over.sort_by_key(|member| (member.happened_at, member.id));
@@ -84,27 +105,47 @@ impl Writer<'_> {
                 let (rivals, near_facts) = (group.rivals.clone(), group.near_facts.clone());
                 rest = Some(Group { fact, known, fresh: over, rivals, near_facts });
             }
-            if group.is_whole() {
-                parts.push(group);
+            if let Some(own_words) = own_words {
+                parts.push(Part { group, own_words });
             }
         }
         parts
     }
 
-    fn holds(&self, members: &[&Member]) -> bool {
+    /// The members' own sentences, where they hold everything.
+    fn summary_of(self, members: &[&Member]) -> Option<String> {
         let texts = members.iter().map(|member| member.content.as_str());
         let bytes: usize = texts.clone().map(str::len).sum();
-        let room = self.max_tokens.saturating_sub(TASK_TOKENS + self.answer_tokens()) * BYTES_A_TOKEN;
-        (self.chat.is_none() || bytes <= room) && lost(texts, &extract(members)).is_none()
+        if self.bytes.is_some_and(|room| bytes > room) {
+            return None;
+        }
+        let summary = extract(members);
+        lost(texts, &summary).is_none().then_some(summary)
+    }
+}
+
+impl Writer<'_> {
+    /// What fits into one summary.
+    pub(super) fn room(&self) -> Room {
+        let tokens = self.max_tokens.saturating_sub(TASK_TOKENS + self.answer_tokens());
+        Room { bytes: self.chat.map(|_| tokens * BYTES_A_TOKEN) }
     }
 
     const fn answer_tokens(&self) -> usize {
         self.max_tokens / 3
     }
 
-    /// The summary of members that fit.
-    pub(super) async fn write(&self, members: &[&Member]) -> Summary {
-        let own = |note| Summary::Made { text: extract(members), by: "extractive", note };
+    /// Whether the model answers a question that no memory can be the fault of.
+    pub(super) async fn is_served(&self) -> bool {
+        let Some(chat) = self.chat else { return true };
+        let texts = PROBE.map(|(number, text)| serde_json::json!({ "number": number, "text": text }));
+        chat.probe::<Answer>("summary", &messages(&texts), Some(self.answer_tokens())).await.is_ok()
+    }
+
+    /// The summary of a part's members.
+    pub(super) async fn write(&self, part: &Part) -> Summary {
+        let members = &part.group.members();
+        let own = |note| Summary::Made { text: part.own_words.clone(), by: "extractive", note };
         let Some(chat) = self.chat else {
             return own(None);
         };
@@ -115,10 +156,7 @@ impl Writer<'_> {
                 serde_json::json!({ "number": number, "at": member.happened_at, "text": member.content })
             })
             .collect();
-        let messages = [
-            Message { role: Role::System, content: TASK.to_owned() },
-            Message { role: Role::User, content: serde_json::json!({ "memories": texts }).to_string() },
-        ];
+        let messages = messages(&texts);
         match chat.ask::<Answer>("summary", &messages, Some(self.answer_tokens())).await {
             Ok(answer) => match fault(&answer, members) {
                 None => Summary::Made { text: answer.summary.trim().to_owned(), by: "llm", note: None },
@@ -133,6 +171,14 @@ impl Writer<'_> {
             Err(error) => Summary::Failed(error),
         }
     }
+}
+
+/// What a model is told: the task, and the texts as data.
+fn messages(texts: &[serde_json::Value]) -> [Message; 2] {
+    [
+        Message { role: Role::System, content: TASK.to_owned() },
+        Message { role: Role::User, content: serde_json::json!({ "memories": texts }).to_string() },
+    ]
 }
 
 /// Takes out the new member that has least in common with the others. What a fact was made from stays.

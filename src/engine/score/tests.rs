@@ -11,8 +11,7 @@ fn candidate(n: u128, vector: Option<f32>, lexical: Option<f32>) -> Candidate {
         id: id(n),
         vector,
         lexical,
-        previous: None,
-        next: None,
+        beside: Vec::new(),
         is_about: false,
         age_days: 1.0,
         access_count: 0,
@@ -31,7 +30,7 @@ fn default_rank(candidates: &[Candidate]) -> Vec<Scored> {
 #[test]
 fn a_perfect_hit_scores_one() {
     let mut best = candidate(1, Some(0.9), Some(12.0));
-    best.next = Some(id(2));
+    best.beside.push(id(2));
     best.is_about = true;
     best.age_days = 0.0;
     best.access_count = 1_000;
@@ -53,7 +52,7 @@ fn a_missing_arm_gives_its_weight_to_the_other() {
 #[test]
 fn a_neighbour_brings_in_what_neither_arm_saw() {
     let mut answer = candidate(2, None, None);
-    answer.previous = Some(id(1));
+    answer.beside.push(id(1));
     let ranked = default_rank(&[candidate(1, Some(0.9), Some(9.0)), answer, candidate(3, None, None)]);
     assert_eq!(ids(&ranked), [id(1), id(2)]);
     assert!(ranked[1].why.neighbour > 0.0);
@@ -95,11 +94,10 @@ fn signal(range: std::ops::Range<f32>) -> impl Strategy<Value = Option<f32>> {
 prop_compose! {
     fn any_candidate(n: u128, of: u128)(
         vector in signal(-1.0..1.0), lexical in signal(0.0..30.0),
-        previous in prop::option::of(0..of), next in prop::option::of(0..of), is_about in any::<bool>(),
+        beside in prop::collection::vec((0..of).prop_map(id), 0..3), is_about in any::<bool>(),
         age_days in -1.0_f64..4_000.0, access_count in -1_i64..10_000, confidence in 0_f32..=1.0,
     ) -> Candidate {
-        let (previous, next) = (previous.map(id), next.map(id));
-        Candidate { id: id(n), vector, lexical, previous, next, is_about, age_days, access_count, confidence }
+        Candidate { id: id(n), vector, lexical, beside, is_about, age_days, access_count, confidence }
     }
 }
 
@@ -132,7 +130,7 @@ proptest! {
     ) {
         let mut candidates = candidates;
         for candidate in &mut candidates {
-            (candidate.previous, candidate.next) = (None, None);
+            candidate.beside.clear();
             candidate.vector = Some(candidate.vector.unwrap_or(-1.0));
             candidate.lexical = Some(candidate.lexical.unwrap_or(0.0));
         }
