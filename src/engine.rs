@@ -40,6 +40,7 @@ use crate::api::MemoryView;
 use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::db::audit::AuditRow;
+use crate::db::feed::{Feed, Subscription};
 use crate::db::memory::StoredMemory;
 use crate::db::space::Census;
 use crate::db::{self, Db, ScopeId};
@@ -124,6 +125,7 @@ pub struct Engine {
     clock: Clock,
     settings: Settings,
     journal: Journal,
+    feed: Feed,
     /// Kept for a moment, because counting every vector takes a while.
     census: Cache<(), Arc<Census>>,
     /// A scope's id never changes, so that this never needs to be emptied.
@@ -161,9 +163,17 @@ impl Call {
 impl Engine {
     /// Puts the parts together; starts the task that writes audit rows of reads and access counts.
     #[must_use]
-    pub fn start(db: Db, models: Models, working: Working, clock: Clock, settings: Settings) -> Self {
+    pub fn start(
+        db: Db,
+        feed: Feed,
+        models: Models,
+        working: Working,
+        clock: Clock,
+        settings: Settings,
+    ) -> Self {
         Self {
             journal: Journal::start(db.clone()),
+            feed,
             db,
             models,
             working,
@@ -178,6 +188,14 @@ impl Engine {
     /// Writes what waits to be written: audit rows of reads and access counts.
     pub async fn flush(&self) {
         self.journal.flush().await;
+    }
+
+    /// Every change that any replica commits from now on, of every scope: who is told of it, the caller decides.
+    ///
+    /// # Errors
+    /// `unavailable` while the database tells nothing.
+    pub async fn changes(&self) -> Result<Subscription> {
+        self.feed.subscribe().await
     }
 
     /// Which parts answer.

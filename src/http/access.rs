@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::trace::{self, MessageTrace};
 use crate::clock::Clock;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -25,14 +26,17 @@ pub(super) async fn record(State(clock): State<Clock>, mut request: Request, nex
     let started = Instant::now();
     let id = sent_id(request.headers()).unwrap_or_else(|| clock.new_id().to_string());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (sent_trace, message_trace) = (trace::of_headers(request.headers()), MessageTrace::default());
     request.extensions_mut().insert(RequestId(id.clone()));
+    request.extensions_mut().insert(message_trace.clone());
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let subject = response.extensions().get::<Subject>().map(|subject| subject.0.as_str());
     let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(%method, path, status = response.status().as_u16(), duration_ms, subject, request_id = id, "request");
+    let (status, trace_id) = (response.status().as_u16(), message_trace.or_header(sent_trace));
+    tracing::info!(%method, path, status, duration_ms, subject, request_id = id, trace_id, "request");
     response
 }
 
