@@ -146,6 +146,12 @@ fn made<T: DeserializeOwned>(value: Value) -> Answer<T> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
+/// What answers a request.
+fn result<T: DeserializeOwned>(mut value: Value) -> Answer<T> {
+    value["resultType"] = json!("complete");
+    made(value)
+}
+
 /// Three steps, for a client that asked to be told of them.
 async fn progress(context: &Context) -> Answer<()> {
     for done in [0.0, 50.0, 100.0] {
@@ -176,7 +182,7 @@ impl ServerHandler for WithFixtures {
     }
 
     async fn call_tool(&self, call: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
-        let Some(result) = tool(&call.name) else {
+        let Some(found) = tool(&call.name) else {
             return self.0.call_tool(call, context).await;
         };
         match &*call.name {
@@ -187,7 +193,7 @@ impl ServerHandler for WithFixtures {
             "test_tool_with_progress" => progress(&context).await?,
             _ => {}
         }
-        Ok(made::<CallToolResult>(result)?.into())
+        Ok(result::<CallToolResult>(found)?.into())
     }
 
     async fn list_prompts(
@@ -196,20 +202,20 @@ impl ServerHandler for WithFixtures {
         context: Context,
     ) -> Answer<ListPromptsResult> {
         let mut listed = self.0.list_prompts(page, context).await?;
-        listed.prompts.push(made(json!({ "name": "test_simple_prompt" }))?);
+        listed.prompts.push(made(json!({ "name": "test_simple_prompt", "description": "A fixture" }))?);
         Ok(listed)
     }
 
     async fn get_prompt(&self, call: GetPromptRequestParams, context: Context) -> Answer<GetPromptResponse> {
         match prompt(&call.name, &json!(call.arguments)) {
-            Some(found) => Ok(made::<GetPromptResult>(found)?.into()),
+            Some(found) => Ok(result::<GetPromptResult>(found)?.into()),
             None => self.0.get_prompt(call, context).await,
         }
     }
 
     async fn complete(&self, call: CompleteRequestParams, context: Context) -> Answer<CompleteResult> {
         if json!(call.r#ref)["name"] == "test_prompt_with_arguments" {
-            return made(json!({ "completion": { "values": ["testing"] } }));
+            return result(json!({ "completion": { "values": ["testing"] } }));
         }
         self.0.complete(call, context).await
     }
@@ -222,7 +228,7 @@ impl ServerHandler for WithFixtures {
         let Some(found) = contents(&call.uri) else {
             return self.0.read_resource(call, context).await;
         };
-        let found: ReadResourceResult = made(found)?;
+        let found: ReadResourceResult = result(found)?;
         Ok(found.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into())
     }
 

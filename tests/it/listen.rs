@@ -98,7 +98,7 @@ async fn many_memories_are_one_notification_without_their_names() {
     let app = start().await;
     let contents: Vec<String> = (0..300).map(|n| format!("Entry {n} of the log")).collect();
     app.admin().store("user:1", "Tea is in the left drawer").await;
-    bulk::store(&app, "user:1", &contents, 64).await;
+    bulk::store(&app, "user:1", &contents, 1_024).await;
     let pool = PgPoolOptions::new().connect_lazy_with(app.database.url.parse().unwrap());
     let mut listener = PgListener::connect_with(&pool).await.unwrap();
     listener.listen("memser_changes").await.unwrap();
