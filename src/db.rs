@@ -2,11 +2,13 @@
 
 pub mod access;
 pub mod audit;
+mod change;
 pub mod conflict;
 pub mod consolidation;
 pub mod decay;
 pub mod embedded;
 pub mod embedding;
+pub mod feed;
 pub mod forget;
 pub mod history;
 pub mod idempotency;

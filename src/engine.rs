@@ -40,6 +40,7 @@ use crate::api::MemoryView;
 use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::db::audit::AuditRow;
+use crate::db::feed::{Feed, Subscription};
 use crate::db::memory::StoredMemory;
 use crate::db::space::Census;
 use crate::db::{self, Connections, Db, ScopeId};
@@ -126,6 +127,7 @@ pub struct Engine {
     settings: Settings,
     journal: Journal,
     metrics: Metrics,
+    feed: Feed,
     /// Kept for a moment, because counting every vector takes a while.
     census: Cache<(), Arc<Census>>,
     /// A scope's id never changes, so that this never needs to be emptied.
@@ -165,6 +167,7 @@ impl Engine {
     #[must_use]
     pub fn start(
         db: Db,
+        feed: Feed,
         models: Models,
         working: Working,
         clock: Clock,
@@ -174,6 +177,7 @@ impl Engine {
         Self {
             journal: Journal::start(db.clone(), metrics.clone()),
             metrics,
+            feed,
             db,
             models,
             working,
@@ -200,6 +204,14 @@ impl Engine {
     #[must_use]
     pub fn connections(&self) -> Connections {
         self.db.connections()
+    }
+
+    /// Every change that any replica commits from now on, of every scope: who is told of it, the caller decides.
+    ///
+    /// # Errors
+    /// `unavailable` while the database tells nothing.
+    pub async fn changes(&self) -> Result<Subscription> {
+        self.feed.subscribe().await
     }
 
     /// Which parts answer.

@@ -13,11 +13,13 @@ mod envelope;
 mod health;
 mod keepalive;
 mod limits;
+mod listen;
 mod metrics;
 mod origin;
 mod reply;
 mod rest;
 mod serve;
+mod trace;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{any_service, get};
 use axum::{Json, Router};
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
@@ -45,7 +48,6 @@ pub use self::serve::{ConnectionLimits, serve};
 use crate::auth::{Auth, TokenLimits};
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::mcp::Handler;
 
 /// How the service presents itself and what it puts up with.
 #[derive(Clone, Debug)]
@@ -70,17 +72,20 @@ pub struct HttpSettings {
     pub comment_every: Duration,
 }
 
-/// How a shutdown ends what is still under way once its time is up. In this order.
+/// How a shutdown ends what is still under way. In this order.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
-    /// Cancelled, it stops the calls that still run; each is answered with an error.
+    /// Cancelled, it ends the streams that wait for changes: at once, because no time would be enough for them.
+    pub subscriptions: CancellationToken,
+    /// Cancelled, it stops the calls that still run when their time is up; each is answered with an error.
     pub calls: CancellationToken,
     /// Cancelled, it cuts the streams that are open even then.
     pub streams: CancellationToken,
 }
 
-/// The service.
-pub fn router(
+/// The service, with `handler` behind `/mcp`.
+pub fn router<H: ServerHandler + Clone>(
+    handler: H,
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     clock: Clock,
@@ -106,7 +111,7 @@ pub fn router(
         .route(METADATA_PATH, metadata.clone())
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
         .merge(rest)
-        .merge(mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
+        .merge(mcp(handler, &engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.
@@ -127,7 +132,8 @@ pub fn router(
 }
 
 /// Both spellings of the endpoint: a redirect would drop the body or the token.
-fn mcp(
+fn mcp<H: ServerHandler + Clone>(
+    handler: H,
     engine: &Arc<Engine>,
     gate: Arc<Gate>,
     settings: &HttpSettings,
@@ -143,7 +149,6 @@ fn mcp(
         .with_allowed_hosts(allowed.hosts().to_vec())
         .with_allowed_origins(allowed.origins().to_vec())
         .with_cancellation_token(ends.streams);
-    let handler = Handler::new(Arc::clone(engine), settings.call_timeout, ends.calls);
     let service = StreamableHttpService::new(
         move || Ok(handler.clone()),
         Arc::new(NeverSessionManager::default()),

@@ -5,6 +5,7 @@
 mod progress;
 mod prompts;
 mod resources;
+mod subscriptions;
 mod text;
 mod tools;
 
@@ -18,9 +19,10 @@ use rmcp::model::{
     CompleteResult, ContentBlock, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
     Implementation, InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
+    ReadResourceRequestParams, ReadResourceResponse, ResourcesCapability, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData as McpError, ServerHandler};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,6 +32,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
 use self::progress::Progress;
+pub use self::resources::may_watch;
 pub use self::tools::ToolName;
 use crate::args;
 use crate::auth::Caller;
@@ -61,13 +64,19 @@ pub struct Handler {
     engine: Arc<Engine>,
     call_timeout: Duration,
     stop: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 impl Handler {
-    /// A handler that stops calls after `call_timeout`, and when `stop` is cancelled.
+    /// A handler that stops calls after `call_timeout`, and when `stop` is cancelled; and subscriptions at `shutdown`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, call_timeout: Duration, stop: CancellationToken) -> Self {
-        Self { engine, call_timeout, stop }
+    pub fn new(
+        engine: Arc<Engine>,
+        call_timeout: Duration,
+        stop: CancellationToken,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self { engine, call_timeout, stop, shutdown }
     }
 
     /// Runs a call to its end, or until it is cut off: by its time limit, the shutdown, or a client that went away.
@@ -233,11 +242,17 @@ fn lists_ttl() -> u64 {
 
 /// Who calls, as the HTTP layer found out for this very request.
 fn caller(context: &RequestContext<RoleServer>) -> std::result::Result<&Caller, McpError> {
-    context
-        .extensions
-        .get::<http::request::Parts>()
-        .and_then(|parts| parts.extensions.get::<Caller>())
-        .ok_or_else(|| McpError::internal_error("the request carries no identity", None))
+    extension(context)
+}
+
+/// What the HTTP layer left with the request.
+fn extension<T: Send + Sync + 'static>(
+    context: &RequestContext<RoleServer>,
+) -> std::result::Result<&T, McpError> {
+    let parts = context.extensions.get::<http::request::Parts>();
+    parts
+        .and_then(|parts| parts.extensions.get::<T>())
+        .ok_or_else(|| McpError::internal_error("the request lacks what the HTTP layer leaves with it", None))
 }
 
 fn instructions(caller: &Caller) -> String {
@@ -255,6 +270,8 @@ impl ServerHandler for Handler {
             .enable_completions()
             .enable_prompts()
             .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
             .enable_tools()
             .build();
         ServerConfig::new(capabilities).with_server_info(server).with_instructions(INSTRUCTIONS)
@@ -265,7 +282,10 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<InitializeResult, McpError> {
-        let result = self.negotiate_initialize(&request)?.with_instructions(instructions(caller(&context)?));
+        let mut result =
+            self.negotiate_initialize(&request)?.with_instructions(instructions(caller(&context)?));
+        // Whoever shakes hands speaks a revision in which changes are told within a session, and there is none.
+        result.capabilities.resources = Some(ResourcesCapability::default());
         context.peer.set_peer_info(request);
         Ok(result)
     }
@@ -360,6 +380,15 @@ impl ServerHandler for Handler {
     ) -> std::result::Result<ReadResourceResponse, McpError> {
         let memory = Box::pin(resources::read(&self.engine, caller(&context)?, &request.uri));
         Ok(self.look_up(memory, &context).await?.into())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        // rmcp takes out what the capabilities do not name, and `http::listen` what the caller may not read.
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), McpError> {
+        subscriptions::listen(&context, &self.shutdown).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -13,6 +13,7 @@ use super::{database_name, embedding};
 use crate::clock::Clock;
 use crate::config::{Config, Decisions, External, Storage};
 use crate::db::embedded::Embedded;
+use crate::db::feed::Feed;
 use crate::db::schema::bring_up_to_date;
 use crate::db::{Db, Pooler};
 use crate::engine::sweep::Sweeps;
@@ -79,14 +80,16 @@ impl Core {
         let models = embedding::models(config, &db, &clock, &metrics).await?;
         let embedder_name = models.name();
         let settings = settings(&config.decisions, &config.sweeps, &clock, &metrics)?;
-        let engine = Engine::start(db.clone(), models, working, clock.clone(), settings, metrics);
+        let shutdown = CancellationToken::new();
+        let feed = Feed::new(db.clone(), direct.clone(), shutdown.clone());
+        let engine = Engine::start(db.clone(), feed, models, working, clock.clone(), settings, metrics);
         let engine = Arc::new(engine);
         let jobs = Jobs {
             engine: Arc::clone(&engine),
             db: db.clone(),
             connect: direct,
             clock,
-            shutdown: CancellationToken::new(),
+            shutdown,
             under_way: TaskTracker::new(),
         };
         Ok(Self { db, engine, jobs, embedder_name })

@@ -45,6 +45,7 @@ pub async fn open(
     )
     .execute(tx.conn())
     .await?;
+    tx.changed(scope, &[pair.new, pair.old]);
     Ok(())
 }
 
@@ -180,21 +181,25 @@ pub struct Resolved<'a> {
     pub at: DateTime<Utc>,
 }
 
-/// Closes pairs.
+/// Closes pairs, with which both of each are changed.
 ///
 /// # Errors
 /// When the connection is lost.
 pub async fn resolve(tx: &mut Tx, scope: ScopeId, pairs: &[Uuid], how: Resolved<'_>) -> Result<()> {
-    sqlx::query!(
+    let closed = sqlx::query!(
         "update conflicts set status = 'resolved', resolution = $3, resolved_by = $4, resolved_at = $5
-          where scope_id = $1 and conflict_id = any($2)",
+          where scope_id = $1 and conflict_id = any($2)
+      returning new_id, old_id",
         scope.0,
         pairs,
         how.resolution,
         how.by,
         how.at
     )
-    .execute(tx.conn())
+    .fetch_all(tx.conn())
     .await?;
+    for pair in closed {
+        tx.changed(scope, &[pair.new_id, pair.old_id]);
+    }
     Ok(())
 }

@@ -234,15 +234,17 @@ pub async fn look_again(tx: &mut Tx, scope: ScopeId) -> Result<u64> {
 /// # Errors
 /// When the connection is lost.
 pub async fn take_over(tx: &mut Tx, scope: ScopeId, old: Uuid, new: Uuid) -> Result<()> {
-    sqlx::query!(
+    let moved = sqlx::query_scalar!(
         "update memories set superseded_by = $3
-          where scope_id = $1 and superseded_by = $2 and superseded_reason = 'consolidated'",
+          where scope_id = $1 and superseded_by = $2 and superseded_reason = 'consolidated'
+      returning id",
         scope.0,
         old,
         new
     )
-    .execute(tx.conn())
+    .fetch_all(tx.conn())
     .await?;
+    tx.changed(scope, &moved);
     Ok(())
 }
 
@@ -281,6 +283,7 @@ pub async fn reinforce(tx: &mut Tx, scope: ScopeId, fact: Uuid, evidence: &Evide
     )
     .execute(tx.conn())
     .await?;
+    tx.changed(scope, &[fact]);
     Ok(())
 }
 
@@ -320,5 +323,6 @@ pub async fn add_origins(tx: &mut Tx, scope: ScopeId, fact: Uuid, origins: &[Uui
     )
     .execute(tx.conn())
     .await?;
+    tx.changed(scope, &[fact]);
     Ok(())
 }

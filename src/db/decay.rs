@@ -120,5 +120,8 @@ pub async fn write(tx: &mut Tx, decayed: &[(Place, f32)], now: DateTime<Utc>) ->
     )
     .execute(tx.conn())
     .await?;
+    for (place, _) in decayed {
+        tx.changed(place.scope, &[place.id]);
+    }
     Ok(())
 }

@@ -137,6 +137,7 @@ pub async fn delete(tx: &mut Tx, scope: ScopeId, ids: &[Uuid], how: Forgetting<'
     )
     .fetch_one(tx.conn())
     .await?;
+    tx.listed(scope, ids);
     let change = scope::CounterChange {
         memories: -gone.memories,
         tokens: -gone.tokens,

@@ -27,7 +27,7 @@ pub async fn supersede(
         r#"update memories
             set superseded_by = $3, superseded_reason = $4, valid_to = greatest($5, valid_from)
           where scope_id = $1 and id = any($2) and valid_to is null
-      returning tier = 'episodic' and not looked_at as "todo!""#,
+      returning id, tier = 'episodic' and not looked_at as "todo!""#,
         scope.0,
         ids,
         successor,
@@ -36,6 +36,8 @@ pub async fn supersede(
     )
     .fetch_all(tx.conn())
     .await?;
+    let superseded: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    tx.listed(scope, &superseded);
     let todo = rows.iter().filter(|row| row.todo).count();
     count_todo(tx, scope, -i64::try_from(todo).unwrap_or(0)).await?;
     Ok(rows.len() as u64)
@@ -86,6 +88,7 @@ pub async fn end_earlier(
     )
     .execute(tx.conn())
     .await?;
+    tx.changed(scope, ids);
     Ok(())
 }
 
@@ -150,6 +153,7 @@ pub async fn restore(tx: &mut Tx, scope: ScopeId, id: Uuid, apart: bool) -> Resu
     )
     .fetch_optional(tx.conn())
     .await?;
+    tx.listed(scope, &[id]);
     count_todo(tx, scope, i64::from(todo == Some(true))).await
 }
 
@@ -168,6 +172,7 @@ pub async fn retire(tx: &mut Tx, scope: ScopeId, facts: &[Uuid], at: DateTime<Ut
     )
     .execute(tx.conn())
     .await?;
+    tx.listed(scope, facts);
     Ok(())
 }
 
@@ -205,7 +210,9 @@ pub async fn reactivate_originals(
     .await?;
     let todo = reactivated.iter().filter(|row| row.todo).count();
     count_todo(tx, scope, i64::try_from(todo).unwrap_or(0)).await?;
-    Ok(reactivated.into_iter().map(|row| row.id).collect())
+    let reactivated: Vec<Uuid> = reactivated.into_iter().map(|row| row.id).collect();
+    tx.listed(scope, &reactivated);
+    Ok(reactivated)
 }
 
 /// Counts memories that consolidation has to look at.

@@ -95,6 +95,7 @@ pub async fn insert(tx: &mut Tx, scope: ScopeId, new: &NewMemory<'_>) -> Result<
     )
     .execute(tx.conn())
     .await?;
+    tx.listed(scope, &[memory.id]);
     let change = scope::CounterChange {
         memories: 1,
         tokens: i64::from(token_count),
@@ -176,6 +177,7 @@ pub async fn support(
     .fetch_optional(tx.conn())
     .await?
     .ok_or(Error::NotFound)?;
+    tx.changed(scope, &[id]);
     Ok((row.support, row.confidence))
 }
 

@@ -41,6 +41,18 @@ pub async fn find(db: &Db, name: &Scope) -> Result<Option<ScopeId>> {
     id_of(&mut tx, name).await
 }
 
+/// The name of a scope.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn name_of(db: &Db, id: ScopeId) -> Result<Option<Scope>> {
+    let mut tx = Tx::for_scope(db, id).await?;
+    let name = sqlx::query_scalar!("select name from scopes where scope_id = $1", id.0)
+        .fetch_optional(tx.conn())
+        .await?;
+    name.map(|name| Scope::parse(&name)).transpose()
+}
+
 /// Opens a transaction on a scope that may not exist yet; it exists once the transaction commits, as one of `by`'s.
 ///
 /// Of scopes that a subject makes at one time each waits for the end of the one before, so that the limit holds exactly.

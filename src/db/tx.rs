@@ -1,13 +1,18 @@
 //! The only way into a scoped table: a transaction that says which scope it may see.
 
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use uuid::Uuid;
 
+use super::change::Changes;
 use super::{Db, Pooler, ScopeId};
 use crate::error::Result;
 
 /// A transaction behind the second wall. Rolled back unless committed.
 #[derive(Debug)]
-pub struct Tx(Transaction<'static, Postgres>);
+pub struct Tx {
+    transaction: Transaction<'static, Postgres>,
+    changes: Changes,
+}
 
 impl Tx {
     /// Sees one scope: whatever a statement forgets to filter, other scopes stay invisible and unwritable.
@@ -55,7 +60,8 @@ impl Tx {
                            set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"
         );
-        Ok(Self(db.pool.begin_with(AssertSqlSafe(begin)).await?))
+        let transaction = db.pool.begin_with(AssertSqlSafe(begin)).await?;
+        Ok(Self { transaction, changes: Changes::default() })
     }
 
     /// From here on sees `scope` alone.
@@ -81,14 +87,25 @@ impl Tx {
 
     /// The connection, for one statement.
     pub fn conn(&mut self) -> &mut PgConnection {
-        &mut self.0
+        &mut self.transaction
     }
 
-    /// Makes everything durable.
+    /// Notes that memories come into use or go out of it, for those who are told at the commit.
+    pub(super) fn listed(&mut self, scope: ScopeId, ids: &[Uuid]) {
+        self.changes.note(scope, true, ids);
+    }
+
+    /// Notes that memories are changed and stay in use, or out of it.
+    pub(super) fn changed(&mut self, scope: ScopeId, ids: &[Uuid]) {
+        self.changes.note(scope, false, ids);
+    }
+
+    /// Makes everything durable, and lets every replica know what changed.
     ///
     /// # Errors
     /// When the commit fails; nothing is kept then.
-    pub async fn commit(self) -> Result<()> {
-        Ok(self.0.commit().await?)
+    pub async fn commit(mut self) -> Result<()> {
+        self.changes.send(&mut self.transaction).await?;
+        Ok(self.transaction.commit().await?)
     }
 }

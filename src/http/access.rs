@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::trace::{self, MessageTrace};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 
@@ -31,7 +32,9 @@ pub(super) async fn record(
     let id = sent_id(request.headers()).unwrap_or_else(|| clock.new_id().to_string());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let (sent_trace, message_trace) = (trace::of_headers(request.headers()), MessageTrace::default());
     request.extensions_mut().insert(RequestId(id.clone()));
+    request.extensions_mut().insert(message_trace.clone());
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -40,7 +43,8 @@ pub(super) async fn record(
     let (status, took) = (response.status().as_u16(), started.elapsed());
     metrics.request(&method, route.as_ref().map(MatchedPath::as_str), status, took);
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(%method, path, status, duration_ms, subject, request_id = id, "request");
+    let trace_id = message_trace.or_header(sent_trace);
+    tracing::info!(%method, path, status, duration_ms, subject, request_id = id, trace_id, "request");
     response
 }
 

@@ -12,7 +12,7 @@ use url::Url;
 use super::access::{RequestId, Subject};
 use super::limits::Limits;
 use super::reply::refusal;
-use crate::auth::{Auth, Refusal};
+use crate::auth::{Auth, Refusal, Standing};
 use crate::clock::Clock;
 use crate::model::Action;
 
@@ -109,6 +109,8 @@ pub(super) async fn identify(State(gate): State<Arc<Gate>>, mut request: Request
         Err(Refusal::Unavailable) => return keys_unavailable(),
     };
     let subject = caller.subject.clone();
+    let standing = Standing::new(&gate.auth, token, gate.clock.clone());
+    request.extensions_mut().insert(standing);
     request.extensions_mut().insert(caller);
     let mut response = gate.limits.run(&subject, next.run(request)).await;
     response.extensions_mut().insert(Subject(subject));

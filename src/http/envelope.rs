@@ -12,14 +12,13 @@ use serde_json::Value;
 
 use super::auth::Challenge;
 use super::body::{self, Unread, is_json};
-use super::reply::rpc_error;
+use super::listen;
+use super::reply::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, rpc_error};
+use super::trace::MessageTrace;
 use crate::auth::Caller;
 use crate::engine::Engine;
 use crate::mcp::ToolName;
 
-const PARSE_ERROR: i32 = -32700;
-const INVALID_REQUEST: i32 = -32600;
-const INVALID_PARAMS: i32 = -32602;
 /// The longest refusal in plain text that is passed on.
 const REFUSAL_MAX_BYTES: usize = 1_024;
 
@@ -65,7 +64,7 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
         return rpc_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, INVALID_REQUEST, message);
     }
     let (mut parts, body) = request.into_parts();
-    let body = match body::read(&parts.headers, body, envelope.max_body_bytes).await {
+    let mut body = match body::read(&parts.headers, body, envelope.max_body_bytes).await {
         Ok(body) => body,
         Err(unread) => {
             let code = if unread == Unread::Broken { PARSE_ERROR } else { INVALID_REQUEST };
@@ -76,10 +75,20 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
         Ok(message) => message,
         Err(response) => return *response,
     };
-    if let Some(caller) = parts.extensions.get::<Caller>()
-        && let Some(refused) = envelope.refuse(caller, &message)
-    {
-        return refused;
+    if let Some(trace) = parts.extensions.get::<MessageTrace>() {
+        trace.read(&message);
+    }
+    if let Some(caller) = parts.extensions.get::<Caller>().cloned() {
+        if let Some(refused) = envelope.refuse(&caller, &message) {
+            return refused;
+        }
+        if message["method"] == listen::METHOD {
+            match listen::ready(&envelope.engine, &caller, &mut message).await {
+                Ok(subscription) => parts.extensions.insert(subscription),
+                Err(refused) => return *refused,
+            };
+            body = message.to_string().into();
+        }
     }
     let reads = reads(&parts.headers);
     // Progress comes in an event stream, which this client cannot read.

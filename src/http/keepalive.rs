@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::envelope::{Expects, Reads};
-
-const INTERNAL_ERROR: i32 = -32603;
+use super::reply::INTERNAL_ERROR;
 
 /// When to break the silence and how often to comment then.
 #[derive(Clone, Copy, Debug)]

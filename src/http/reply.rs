@@ -7,6 +7,11 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
+pub(super) const PARSE_ERROR: i32 = -32700;
+pub(super) const INVALID_REQUEST: i32 = -32600;
+pub(super) const INVALID_PARAMS: i32 = -32602;
+pub(super) const INTERNAL_ERROR: i32 = -32603;
+
 /// A JSON-RPC error with an HTTP status.
 pub(super) fn rpc_error(status: StatusCode, id: Option<Value>, code: i32, message: &str) -> Response {
     let id = id.unwrap_or(Value::Null);

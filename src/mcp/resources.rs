@@ -16,6 +16,7 @@ use crate::api::{ListArgs, MemoryView};
 use crate::auth::Caller;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::model::{Action, Scope};
 
 pub(super) const TEMPLATE: &str = "memory:///{scope}/{id}";
 const PREFIX: &str = "memory:///";
@@ -74,6 +75,13 @@ pub(super) async fn read(
     Ok(ReadResourceResult::new(vec![contents]).with_ttl_ms(0).with_cache_scope(CacheScope::Private))
 }
 
+/// Whether a URI is one of memories that the caller may read; whether there is such a memory does not matter.
+#[must_use]
+pub fn may_watch(caller: &Caller, uri: &str) -> bool {
+    let scope = parse(uri).and_then(|(scope, _)| Scope::parse(&scope).ok());
+    scope.is_some_and(|scope| caller.authorise(&scope, Action::Read).is_ok())
+}
+
 fn resource(scope: &str, memory: &MemoryView) -> Resource {
     let mut title: String =
         memory.content.chars().take(TITLE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -94,7 +102,7 @@ fn uri_of(scope: &str, id: &str) -> String {
 }
 
 /// The scope and the id that a URI names.
-fn parse(uri: &str) -> Option<(String, String)> {
+pub(super) fn parse(uri: &str) -> Option<(String, String)> {
     let (scope, id) = uri.strip_prefix(PREFIX)?.split_once('/')?;
     let decoded = |part| percent_decode_str(part).decode_utf8().ok().map(String::from);
     Some((decoded(scope)?, decoded(id)?))

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use memser::auth::{Auth, TokenLimits};
 use memser::clock::Clock;
 use memser::http::{Ends, HttpSettings, router};
+use memser::mcp::Handler;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,7 +60,10 @@ async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Se
     };
     change(&mut settings);
     let clock = Clock::Fixed(app.clock.clone());
-    let router = router(app.engine.clone(), Arc::new(auth), clock, &settings, Ends::default());
+    let (engine, ends) = (app.engine.clone(), Ends::default());
+    let handler =
+        Handler::new(engine.clone(), settings.call_timeout, ends.calls.clone(), ends.subscriptions.clone());
+    let router = router(handler, engine, Arc::new(auth), clock, &settings, ends);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(axum::serve(listener, router).into_future());

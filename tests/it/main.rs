@@ -17,6 +17,7 @@ mod kinds;
 mod layout;
 mod limits;
 mod list;
+mod listen;
 mod llm;
 mod local_model;
 mod matrix;

@@ -140,3 +140,34 @@ fn an_unreachable_database_is_named_without_its_password() {
     assert!(words.contains("DATABASE_URL"), "{words}");
     assert!(!words.contains("hunter2") && !words.contains("0123456789abcdef"), "{words}");
 }
+
+#[tokio::test]
+async fn the_log_tells_which_trace_a_call_is_part_of() {
+    let data = data_folder();
+    let memser = Running::start(data.path(), &[]);
+    let token = fs::read_to_string(data.path().join("token")).unwrap();
+    let [header, meta, bad] = ["a1", "b2", "zz"].map(|pair| pair.repeat(16));
+    let traceparent = |trace: &str| format!("00-{trace}-00f067aa0ba902b7-01");
+    let send = |id: &'static str, header: Option<&str>, meta: &str| {
+        let params = json!({ "_meta": { "traceparent": traceparent(meta) } });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": params });
+        let request = reqwest::Client::new().post(&memser.url).bearer_auth(token.trim()).json(&body);
+        let request = request.header("x-request-id", id);
+        header.into_iter().fold(request, |request, trace| request.header("traceparent", trace)).send()
+    };
+    let from_header = traceparent(&header);
+    for (id, header, meta) in [
+        ("of-the-message", Some(&*from_header), &*meta),
+        ("of-the-header", Some(&*from_header), &*bad),
+        ("of-none", Some("garbage"), &*bad),
+    ] {
+        assert_eq!(send(id, header, meta).await.unwrap().status(), 200);
+    }
+    memser.signal(Signal::SIGTERM);
+    let (_, _, log) = memser.end().await;
+    let line = |id: &str| log.lines().find(|line| line.contains(id)).expect("the call is not in the log");
+    assert!(line("of-the-message").contains(&meta) && !line("of-the-message").contains(&header), "{log}");
+    assert!(line("of-the-header").contains(&header), "{log}");
+    assert!(!line("of-none").contains("trace_id"), "{log}");
+    assert!(!log.contains(&bad) && !log.contains("garbage"), "{log}");
+}
