@@ -21,13 +21,13 @@ struct Call {
     body: Value,
 }
 
-fn tool(described: &'static str, arguments: Value) -> Call {
+fn tool(described: &'static str, arguments: &Value) -> Call {
     let name = described.split(' ').next().unwrap();
     let params = json!({ "name": name, "arguments": arguments });
-    mcp(described, "tools/call", params)
+    mcp(described, "tools/call", &params)
 }
 
-fn mcp(described: &'static str, method: &str, params: Value) -> Call {
+fn mcp(described: &'static str, method: &str, params: &Value) -> Call {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     Call { described, method: Method::POST, path: "/mcp", body }
 }
@@ -41,22 +41,22 @@ fn calls() -> Vec<Call> {
     vec![
         // First: it shows the other calls.
         rest("get /v1/audit memory_id", "/v1/audit?memory_id=ID", Value::Null),
-        tool("store_memory replaces", json!({ "content": "Corrected", "replaces": "ID" })),
-        tool("forget_memory memory_id", json!({ "memory_id": "ID" })),
-        tool("forget_memory memory_id", json!({ "memory_id": "ID", "erase": true })),
-        tool("forget_memory memory_id", json!({ "memory_id": "ID", "dry_run": true })),
-        tool("list_memories memory_id", json!({ "memory_id": "ID" })),
-        tool("resolve_conflict memory_id", json!({ "memory_id": "ID", "action": "restore" })),
-        tool("resolve_conflict memory_id", json!({ "memory_id": "ID", "action": "keep_new" })),
+        tool("store_memory replaces", &json!({ "content": "Corrected", "replaces": "ID" })),
+        tool("forget_memory memory_id", &json!({ "memory_id": "ID" })),
+        tool("forget_memory memory_id", &json!({ "memory_id": "ID", "erase": true })),
+        tool("forget_memory memory_id", &json!({ "memory_id": "ID", "dry_run": true })),
+        tool("list_memories memory_id", &json!({ "memory_id": "ID" })),
+        tool("resolve_conflict memory_id", &json!({ "memory_id": "ID", "action": "restore" })),
+        tool("resolve_conflict memory_id", &json!({ "memory_id": "ID", "action": "keep_new" })),
         tool(
             "resolve_conflict memory_id",
-            json!({ "memory_id": "ID", "action": "merge", "content": "Both" }),
+            &json!({ "memory_id": "ID", "action": "merge", "content": "Both" }),
         ),
         tool(
             "resolve_conflict other_id",
-            json!({ "memory_id": "OWN", "other_id": "ID", "action": "keep_new" }),
+            &json!({ "memory_id": "OWN", "other_id": "ID", "action": "keep_new" }),
         ),
-        mcp("resources/read", "resources/read", json!({ "uri": "memory:///user%3A1/ID" })),
+        mcp("resources/read", "resources/read", &json!({ "uri": "memory:///user%3A1/ID" })),
         rest("get /v1/memories/{id} id", "/v1/memories/ID", Value::Null),
         rest("delete /v1/memories/{id} id", "/v1/memories/ID", Value::Null),
         rest("delete /v1/memories/{id} id", "/v1/memories/ID?erase=true", Value::Null),
@@ -143,7 +143,7 @@ async fn observe(
     for (name, value) in response.headers() {
         // Of each answer its own.
         if !["x-request-id", "date"].contains(&name.as_str()) {
-            answer += &format!("{name}: {}\n", value.to_str().unwrap());
+            answer.extend([name.as_str(), ": ", value.to_str().unwrap(), "\n"]);
         }
     }
     answer += &response.text().await.unwrap();

@@ -103,7 +103,6 @@ impl Writer {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "a table: one entry for each kind of sentence")]
     fn sentence(&mut self) -> String {
         let (name, other, thing) = (self.one(&NAMES), self.one(&NAMES), self.one(&THINGS));
         let (label, word, number) = (self.one(&LABELS), self.one(&WORDS), self.number(10_000));
