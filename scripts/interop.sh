@@ -36,6 +36,9 @@ try() {
 for mode in auto legacy 2026-07-28; do
     try "python $mode" env PYTHONPATH=.tools/python python3 tests/interop/python_client.py "$mode"
     try "python $mode, refusals" env PYTHONPATH=.tools/python python3 tests/interop/refusals.py "$mode"
+    # Another memser, which trusts an authorization server that lives as long.
+    try "python $mode, OAuth" env PYTHONPATH=.tools/python python3 tests/interop/issuer.py \
+        scripts/live.sh python3 tests/interop/oauth.py "$mode"
 done
 # A copy beside the packages: Node looks for them from where a program is.
 cp tests/interop/typescript.mjs .tools/interop/

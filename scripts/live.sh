@@ -6,7 +6,8 @@
 #
 # LIVE_PROGRAM names another program of the debug build that serves as memser does, such as examples/conformance.
 # The command finds MEMSER_URL (without /mcp), MEMSER_TOKEN (every right) and MEMSER_READER_TOKEN (may read the scopes
-# that start with `example:`) and MEMSER_SOLE_TOKEN (every right on `example:sole` alone).
+# that start with `example:`) and MEMSER_SOLE_TOKEN (every right on `example:sole` alone). Where MEMSER_LIVE_ISSUER is set, as
+# tests/interop/issuer.py does, memser trusts that issuer of JWTs: each subject has the scope `user:SUBJECT`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/group.sh
@@ -64,6 +65,8 @@ set -m
 env -i PATH="$PATH" HOME="$work" MEMSER_BIND=127.0.0.1:0 EMBEDDER=hash MEMSER_TOKEN="$MEMSER_TOKEN" \
     MEMSER_TOKENS_FILE="$work/tokens.toml" MEMSER_DATA_DIR="$work/data" MEMSER_PG_BIN="$MEMSER_PG_BIN" \
     ${MEMSER_PG_USER:+MEMSER_PG_USER="$MEMSER_PG_USER"} \
+    ${MEMSER_LIVE_ISSUER:+JWT_ISSUER="$MEMSER_LIVE_ISSUER" JWKS_URL="$MEMSER_LIVE_ISSUER/jwks"} \
+    ${MEMSER_LIVE_ISSUER:+JWT_SCOPE_TEMPLATE='user:{sub}'} \
     "${CARGO_TARGET_DIR:-target}/debug/${LIVE_PROGRAM:-memser}" >"$work/welcome" 2>"$work/log" </dev/null &
 memser=$!
 set +m

@@ -117,6 +117,8 @@ pub fn router<H: ServerHandler + Clone>(
     // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.
     let scrape = Router::new()
         .route("/metrics", get(metrics::show).with_state((Arc::clone(&engine), challenge)))
+        // Behind the gate as well, so that nobody learns without a token what is served.
+        .method_not_allowed_fallback(reply::method_not_allowed)
         .route_layer(from_fn_with_state(gate, auth::identify));
     Router::new()
         .merge(scrape)

@@ -103,13 +103,15 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
                 tracing::warn!("{warning}");
             }
             let mut stop = Box::pin(told_to_stop()?);
+            // Before the start, which a hangup would end otherwise.
+            let mut hangup = signal(SignalKind::hangup())?;
             let app = tokio::select! {
                 built = app::build(config, Clock::System) => built?,
                 // A start may wait long for a database. What has been started goes with the future.
                 () = &mut stop => return Ok(()),
             };
             welcome(app.welcome());
-            let (auth, mut hangup) = (Arc::clone(app.auth()), signal(SignalKind::hangup())?);
+            let auth = Arc::clone(app.auth());
             tokio::spawn(async move {
                 while hangup.recv().await.is_some() {
                     auth.reload();

@@ -35,8 +35,7 @@ impl TokensOnDisk {
     /// # Errors
     /// When it or its folder cannot be read, or an entry is wrong.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        // A link stays a link to the file that is changed.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let path = linked(path);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = File::open(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let turn = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
@@ -120,7 +119,11 @@ impl TokensOnDisk {
 
     /// Written beside and renamed, for memser alone, or with the owner and the mode that the file had.
     fn write(&self) -> anyhow::Result<()> {
-        let text = self.document.to_string();
+        let mut text = self.document.to_string();
+        if text.is_empty() {
+            // A memser that serves takes a file without a byte for one that is being written.
+            "# No token is accepted.\n".clone_into(&mut text);
+        }
         if let Err(error) = parse(&text) {
             bail!("the changed file would be wrong: {error:#}");
         }
@@ -144,6 +147,15 @@ impl TokensOnDisk {
         file.sync_all().with_context(failed)?;
         fs::rename(&partial, &self.path).with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// The file itself: a link stays a link to it, also where it is not there yet.
+fn linked(path: &Path) -> PathBuf {
+    let target = || {
+        let target = fs::read_link(path).ok()?;
+        Some(path.parent()?.join(target))
+    };
+    fs::canonicalize(path).ok().or_else(target).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -181,5 +193,27 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         let names: Vec<String> = parse(&text).unwrap().into_iter().map(|token| token.name).collect();
         assert_eq!(names, ["other"]);
+        fs::write(&path, &text[text.find("[[").unwrap()..]).unwrap();
+        TokensOnDisk::open(&path).unwrap().revoke("other").unwrap();
+        assert!(fs::metadata(&path).unwrap().size() > 0);
+    }
+
+    #[test]
+    fn of_many_that_add_at_once_none_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        let linked = directory.path().join("linked.toml");
+        std::os::unix::fs::symlink(&path, &linked).unwrap();
+        let grants: Vec<Grant> = vec!["user:1=write".parse().unwrap()];
+        std::thread::scope(|threads| {
+            for number in 0..32 {
+                let (by, grants) = (if number % 2 == 0 { &path } else { &linked }, &grants);
+                threads.spawn(move || {
+                    TokensOnDisk::open(by).unwrap().add(&format!("bot-{number}"), grants, None).unwrap();
+                });
+            }
+        });
+        assert_eq!(TokensOnDisk::open(&path).unwrap().tokens().unwrap().len(), 32);
+        assert!(fs::symlink_metadata(&linked).unwrap().is_symlink());
     }
 }

@@ -1,7 +1,7 @@
 //! Static tokens: digests with grants, some of them in a file that is read again when it changes.
 
-use std::fs::{self, Metadata};
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -155,13 +155,16 @@ struct State {
     looked_at: DateTime<Utc>,
 }
 
-/// What tells one content of the file from the next; `None` where there is no file.
-type Stamp = Option<(u64, u64, i64, i64)>;
+/// What tells one content of the file from the next: device, file, size and the time of its last change, which nobody
+/// can set. `None` where there is no file.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 impl TokenFile {
     /// Reads the file; one that is not there holds no token yet.
     pub(super) fn open(path: &Path, now: DateTime<Utc>) -> anyhow::Result<Self> {
-        let (tokens, stamp) = read(path)?;
+        let stamp = stamp(path)?;
+        let tokens = if stamp.is_some() { read(path)? } else { Arc::default() };
+        warn_of_writers(path);
         Ok(Self { path: path.to_owned(), state: Mutex::new(State { tokens, stamp, looked_at: now }) })
     }
 
@@ -182,55 +185,71 @@ impl TokenFile {
         self.read_into(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A file that is wrong changes nothing; one that is gone takes its tokens with it.
+    /// A file that is wrong, empty or gone changes nothing: it may be half-way through a change.
     fn read_into(&self, state: &mut State) {
         let path = self.path.display();
-        match read(&self.path) {
-            Ok((tokens, stamp)) => {
-                if stamp.is_none() {
-                    tracing::error!("{path} is gone, and its tokens with it");
-                } else {
-                    tracing::info!("{path} was read again: {} tokens", tokens.len());
+        // Before the text: a change between the two is then read once more. What is wrong is said once for each content.
+        let tokens = stamp(&self.path).and_then(|stamp| {
+            state.stamp = stamp;
+            match stamp {
+                None => bail!("{path} is gone"),
+                Some((_, _, 0, _, _)) => {
+                    bail!("{path} is empty; where no token is to be accepted, leave a comment in it")
                 }
-                (state.tokens, state.stamp) = (tokens, stamp);
+                Some(_) => read(&self.path),
             }
-            Err(error) => {
-                tracing::error!("{error:#}; the tokens of before stay in force");
-                // Said once for each content.
-                state.stamp = stamp(&self.path).unwrap_or(state.stamp);
+        });
+        match tokens {
+            Ok(tokens) => {
+                tracing::info!("{path} was read again: {} tokens", tokens.len());
+                state.tokens = tokens;
+                warn_of_writers(&self.path);
             }
+            Err(error) => tracing::error!("{error:#}; the tokens of before stay in force"),
         }
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<(Arc<[StaticToken]>, Stamp)> {
-    // Before the text: a change between the two is then read once more.
-    let stamp = stamp(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let Some((.., size, _, _)) = stamp else { return Ok((Arc::default(), None)) };
-    ensure!(size <= FILE_MAX_BYTES, "{} is larger than {FILE_MAX_BYTES} bytes", path.display());
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Arc::default(), None)),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
+fn read(path: &Path) -> anyhow::Result<Arc<[StaticToken]>> {
+    let failed = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    // Not by the size that it says it has: it may be growing.
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text));
+    let size = read.with_context(failed)?;
+    ensure!(size as u64 <= FILE_MAX_BYTES, "{} is larger than {FILE_MAX_BYTES} bytes", path.display());
     let tokens = parse(&text).with_context(|| format!("the token file {}", path.display()))?;
-    Ok((tokens.into(), stamp))
+    Ok(tokens.into())
 }
 
-fn stamp(path: &Path) -> std::io::Result<Stamp> {
+fn stamp(path: &Path) -> anyhow::Result<Stamp> {
     match fs::metadata(path) {
-        Ok(found) => Ok(Some(identity(&found))),
+        Ok(found) => Ok(Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
-fn identity(found: &Metadata) -> (u64, u64, i64, i64) {
-    (found.ino(), found.size(), found.mtime(), found.mtime_nsec())
+/// Whoever can change the file, or put another in its place, makes tokens. That others can read it does no harm: it holds
+/// digests of random tokens.
+fn warn_of_writers(path: &Path) {
+    let mode = |path: &Path| fs::metadata(path).map_or(0, |found| found.mode());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_shared = |mode: u32| mode & 0o022 != 0 && mode & 0o1000 == 0;
+    for changed in [path, folder] {
+        if is_shared(mode(changed)) {
+            tracing::warn!(
+                "{} can be changed by other users than its owner: whoever does makes tokens",
+                changed.display()
+            );
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn entry(name: &str, token: &str, more: &str) -> String {
@@ -280,6 +299,88 @@ mod tests {
         file.reload();
         assert_eq!(names(&file, 0), ["b"]);
         fs::remove_file(&path).unwrap();
+        assert_eq!(names(&file, 1), ["b"]);
+        fs::write(&path, "").unwrap();
+        assert_eq!(names(&file, 1), ["b"]);
+        fs::write(&path, entry("c", "t", "")).unwrap();
+        assert_eq!(names(&file, 1), ["c"]);
+        fs::write(&path, "# none").unwrap();
         assert!(names(&file, 1).is_empty());
+    }
+
+    /// As Kubernetes changes a mounted secret: a link to a folder is replaced, and the folder of before is removed.
+    #[test]
+    fn a_file_behind_links_is_read_again_when_a_link_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let mut now = DateTime::UNIX_EPOCH;
+        let swap = |version: &str, name: &str| {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("tokens.toml"), entry(name, "t", "")).unwrap();
+            symlink(version, at("..data_tmp")).unwrap();
+            fs::rename(at("..data_tmp"), at("..data")).unwrap();
+        };
+        swap("..1", "a");
+        symlink("..data/tokens.toml", at("tokens.toml")).unwrap();
+        let file = TokenFile::open(&at("tokens.toml"), now).unwrap();
+        for (version, before, name) in [("..2", "..1", "b"), ("..3", "..2", "c")] {
+            swap(version, name);
+            fs::remove_dir_all(at(before)).unwrap();
+            now += TimeDelta::seconds(1);
+            assert_eq!(file.tokens(now)[0].name, name);
+        }
+    }
+
+    /// Same size, same time of modification, same file: only the time of the change differs.
+    #[test]
+    fn a_change_that_hides_itself_is_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        fs::write(&path, entry("a", "t", "")).unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let file = TokenFile::open(&path, DateTime::UNIX_EPOCH).unwrap();
+        // The clock of a file system has ticks: until the next, two changes are one.
+        let before = stamp(&path).unwrap();
+        while stamp(&path).unwrap() == before {
+            fs::write(&path, entry("b", "t", "")).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        }
+        assert_eq!(file.tokens(DateTime::UNIX_EPOCH + TimeDelta::seconds(1))[0].name, "b");
+    }
+
+    /// Readers while writers replace the file and hangups come: each sees the tokens of one whole content.
+    #[test]
+    fn whoever_asks_while_the_file_changes_sees_one_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.toml");
+        let content = |round: usize| {
+            let pair = ["x", "y"].map(|name| entry(&format!("{name}{round}"), "t", ""));
+            pair.concat()
+        };
+        fs::write(&path, content(0)).unwrap();
+        let file = TokenFile::open(&path, DateTime::UNIX_EPOCH).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for round in 1..200 {
+                    let partial = directory.path().join("partial");
+                    fs::write(&partial, content(round)).unwrap();
+                    fs::rename(&partial, &path).unwrap();
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        file.reload();
+                        let tokens = file.tokens(DateTime::UNIX_EPOCH);
+                        let rounds: Vec<&str> = tokens.iter().map(|token| &token.name[1..]).collect();
+                        assert!(rounds.len() == 2 && rounds[0] == rounds[1], "{rounds:?}");
+                    }
+                });
+            }
+        });
+        file.reload();
+        assert_eq!(file.tokens(DateTime::UNIX_EPOCH)[0].name, "x199");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use anyhow::Context;
-use regex::{Regex, RegexSet};
+use anyhow::{Context, ensure};
+use regex::{Captures, Match, Regex, RegexSet};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -31,12 +31,21 @@ pub struct Sieve {
     rules: Arc<Rules>,
 }
 
+/// Read once in a process: they are many.
+static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
+
 #[derive(Debug)]
 struct Rules {
     /// All patterns, to learn in one pass which of them are worth a closer look.
     any: RegexSet,
     each: Vec<Rule>,
+    placeholder: Regex,
+    /// What stands where a credential could and is none, by name.
+    other: BTreeMap<String, Pattern>,
 }
+
+#[derive(Debug, Deserialize)]
+struct Pattern(#[serde(deserialize_with = "regex")] Regex);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,12 +57,20 @@ struct Rule {
     entropy: f64,
     #[serde(default)]
     mixed: bool,
+    #[serde(default)]
+    whole: bool,
+    #[serde(default)]
+    except: Vec<String>,
     #[serde(default, deserialize_with = "some_regex")]
-    except: Option<Regex>,
+    unless: Option<Regex>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RuleFile {
+    #[serde(deserialize_with = "regex")]
+    placeholder: Regex,
+    other: BTreeMap<String, Pattern>,
     rule: Vec<Rule>,
 }
 
@@ -83,10 +100,14 @@ impl Sieve {
     /// # Errors
     /// When one of them is wrong.
     pub fn new(policy: SecretPolicy) -> anyhow::Result<Self> {
-        let file: RuleFile =
-            toml::from_str(include_str!("secret/rules.toml")).context("the rules for secrets")?;
-        let any = RegexSet::new(file.rule.iter().map(|rule| rule.pattern.as_str()))?;
-        Ok(Self { policy, rules: Arc::new(Rules { any, each: file.rule }) })
+        let rules = match RULES.get() {
+            Some(rules) => Arc::clone(rules),
+            None => {
+                let rules = Arc::new(Rules::read()?);
+                Arc::clone(RULES.get_or_init(|| rules))
+            }
+        };
+        Ok(Self { policy, rules })
     }
 
     /// Takes credentials out of everything that a store keeps: content, tags, source, metadata and actor. This comes
@@ -170,14 +191,26 @@ fn sift_value(key: &str, value: &mut Value, sift: &mut impl FnMut(&mut String)) 
 }
 
 impl Rules {
+    fn read() -> anyhow::Result<Self> {
+        let file: RuleFile =
+            toml::from_str(include_str!("secret/rules.toml")).context("the rules for secrets")?;
+        let RuleFile { placeholder, other, rule: each } = file;
+        for name in each.iter().flat_map(|rule| &rule.except) {
+            ensure!(other.contains_key(name), "the rules for secrets: [other] has no {name:?}");
+        }
+        let any = RegexSet::new(each.iter().map(|rule| rule.pattern.as_str()))?;
+        Ok(Self { any, each, placeholder, other })
+    }
+
     /// The text without credentials, where it has any, and their kinds.
     fn redact(&self, text: &str) -> (Option<String>, Vec<String>) {
         let mut spans: Vec<(Range<usize>, &str)> = Vec::new();
         for at in self.any.matches(text) {
             let rule = &self.each[at];
             for captures in rule.pattern.captures_iter(text) {
-                let group = captures.iter().skip(1).flatten().next().or(captures.get(0));
-                if let Some(secret) = group.filter(|secret| rule.is_like(secret.as_str())) {
+                if let Some(secret) =
+                    rule.secret(&captures).filter(|found| !self.is_other(rule, found.as_str()))
+                {
                     spans.push((secret.range(), &rule.kind));
                 }
             }
@@ -205,17 +238,28 @@ impl Rules {
         clean.push_str(&text[end..]);
         (Some(clean), apart.into_iter().map(|(_, kind)| kind.to_owned()).collect())
     }
+
+    /// Whether what a rule found is a placeholder, a path, a name or the like.
+    fn is_other(&self, rule: &Rule, found: &str) -> bool {
+        let mut others = rule.except.iter().filter_map(|name| self.other.get(name));
+        !rule.whole && self.placeholder.is_match(found) || others.any(|Pattern(other)| other.is_match(found))
+    }
 }
 
 impl Rule {
-    /// Whether what the pattern found is more than a word or a placeholder.
-    fn is_like(&self, secret: &str) -> bool {
+    /// What the pattern found, where its label is one and it is more than a word.
+    fn secret<'t>(&self, captures: &Captures<'t>) -> Option<Match<'t>> {
+        let groups = self.pattern.capture_names().zip(captures.iter()).skip(1);
+        let secret = groups.filter(|(name, _)| name.is_none()).find_map(|(_, group)| group);
+        let secret = secret.or(captures.get(0))?;
+        let text = secret.as_str();
+        let label = captures.name("label").map_or("", |label| label.as_str());
         let is_mixed =
-            || secret.bytes().any(|byte| byte.is_ascii_digit()) && secret.chars().any(char::is_alphabetic);
-        let is_placeholder = || self.except.as_ref().is_some_and(|except| except.is_match(secret));
-        (!self.mixed || is_mixed())
-            && !is_placeholder()
-            && (self.entropy == 0.0 || entropy(secret) >= self.entropy)
+            || text.bytes().any(|byte| byte.is_ascii_digit()) && text.chars().any(char::is_alphabetic);
+        let is_like = self.unless.as_ref().is_none_or(|unless| !unless.is_match(label))
+            && (!self.mixed || is_mixed())
+            && (self.entropy == 0.0 || entropy(text) >= self.entropy);
+        is_like.then_some(secret)
     }
 }
 

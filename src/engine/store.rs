@@ -61,6 +61,10 @@ impl Engine {
             Some(_) => Some(self.wait_for(&call.scope).await),
             None => None,
         };
+        if self.scope_id(&call.scope).await?.is_none() {
+            // A scope is made before its first memory: not for one that cannot be kept.
+            self.working.ping().await?;
+        }
         let (mut tx, scope) = self.open_for_store(call).await?;
         if let Some(answer) = first_answer(&mut tx, scope, &statement, call.at).await? {
             return Ok(answer);

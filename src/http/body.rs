@@ -19,6 +19,8 @@ pub(super) enum Unread {
     Broken,
     /// It did not arrive in time.
     Slow,
+    /// It is compressed, or says so: whoever decodes it on the way would read another one.
+    Encoded,
 }
 
 impl Unread {
@@ -27,6 +29,7 @@ impl Unread {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Broken => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         }
     }
 
@@ -35,6 +38,7 @@ impl Unread {
             Self::TooLarge(limit) => format!("the body is larger than {limit} bytes"),
             Self::Broken => "the body broke off".to_owned(),
             Self::Slow => "the body took too long to arrive".to_owned(),
+            Self::Encoded => "Content-Encoding is not supported: the body is read as it is".to_owned(),
         }
     }
 }
@@ -52,6 +56,10 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads the body, as far as it is taken.
 pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Unread> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Unread::Encoded);
+    }
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > limit)) {

@@ -49,6 +49,9 @@ async fn a_request_of_two_meanings_is_refused() {
         ("/mcp", &[], 403),
         ("/mcp", &[host, "Origin: http://user@localhost:1"], 403),
         ("/mcp", &[host, "Origin: http://localhost:1"], 200),
+        ("/mcp", &[host, "Content-Encoding: gzip"], 415),
+        ("/mcp", &[host, "Content-Encoding: identity", "Content-Encoding: gzip"], 415),
+        ("/mcp", &[host, "Content-Encoding: identity"], 200),
         ("/mcp", &[host, "Content-Length: 4"], 400),
         ("/mcp", &[host, "Transfer-Encoding: identity"], 400),
     ] {

@@ -1,7 +1,9 @@
 //! The shape of the source itself: which module may use which, and what belongs in no file.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::support::files;
 
 /// From the top down: a module uses only modules of lower rows, as `lib.rs` says in short.
 const ROWS: &[&[&str]] = &[
@@ -37,26 +39,14 @@ struct Source {
 
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut folders, mut files) = (vec![root.clone()], Vec::<PathBuf>::new());
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    files.iter().map(|file| source(&root, file)).collect()
+    files(&root).iter().map(|file| source(&root, file)).collect()
 }
 
 fn source(root: &Path, file: &Path) -> Source {
     let path = file.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
     let module = path.split('/').next().unwrap().trim_end_matches(".rs").to_owned();
     let text = fs::read_to_string(file).unwrap();
-    let is_test = path.ends_with("/tests.rs");
+    let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
     let code = text
         .lines()
         .enumerate()

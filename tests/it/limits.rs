@@ -85,6 +85,31 @@ async fn a_token_makes_so_many_scopes_and_uses_as_many_as_there_are() {
 }
 
 #[tokio::test]
+async fn a_working_memory_that_cannot_be_kept_makes_no_scope() {
+    // Bound and dropped: nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let app = TestApp::builder()
+        .set("REDIS_URL", format!("redis://{closed}"))
+        .set("MEMSER_MAX_SCOPES_PER_TOKEN", "1")
+        .token("backend", &["user:*=write"])
+        .start()
+        .await;
+    let backend = app.client("backend");
+    for key in [json!(null), json!("once")] {
+        let arguments =
+            json!({ "scope": "user:1", "content": "for a while", "ttl_seconds": 60, "idempotency_key": key });
+        assert_eq!(backend.refused("store_memory", arguments).await["code"], "unavailable");
+    }
+    backend.store("user:2", "the only scope that the token may make").await;
+    let scopes: Vec<String> = sqlx::query_scalar("select name from scopes")
+        .fetch_all(&mut app.database.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(scopes, ["user:2"]);
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn many_new_scopes_at_once_do_not_pass_the_limit() {
     let limited = |builder: crate::support::TestAppBuilder| builder.set("MEMSER_MAX_SCOPES_PER_TOKEN", "5");
     let app = limited(TestApp::builder()).start().await;

@@ -3,6 +3,7 @@
 #![cfg(test)]
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod alike;
 mod attack;
 mod consolidate;
 mod degraded;
@@ -46,4 +47,5 @@ mod time;
 mod tokens;
 mod tools;
 mod transport;
+mod wall_cost;
 mod working;

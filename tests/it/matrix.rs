@@ -9,7 +9,7 @@ use memser::model::Action;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{ADMIN, TestApp};
+use crate::support::{ADMIN, TestApp, files};
 
 /// What a tool is called with; none of it is refused for another reason than the scope, or changes what others find.
 fn arguments(tool: ToolName) -> Value {
@@ -21,16 +21,6 @@ fn arguments(tool: ToolName) -> Value {
         ToolName::Consolidate => json!({ "dry_run": true }),
         // Of a memory that is nowhere: `not_found` comes after every check of the grant.
         ToolName::Resolve => json!({ "memory_id": Uuid::nil(), "action": "keep_new" }),
-    }
-}
-
-/// A tool's arguments with the id of a memory; none for a tool that takes no id.
-fn by_id(tool: ToolName, id: &str) -> Option<Value> {
-    match tool {
-        ToolName::Store => Some(json!({ "content": "Corrected", "replaces": id })),
-        ToolName::Forget | ToolName::List => Some(json!({ "memory_id": id })),
-        ToolName::Resolve => Some(json!({ "memory_id": id, "action": "restore" })),
-        ToolName::Recall | ToolName::Consolidate => None,
     }
 }
 
@@ -166,24 +156,9 @@ async fn every_tool_does_for_every_grant_what_it_should_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_foreign_id_and_an_absent_one_are_answered_alike_to_the_byte() {
+async fn a_scope_that_exists_differs_in_nothing_from_one_that_does_not() {
     let app = TestApp::builder().token("writer", &["user:1=admin"]).start().await;
-    app.admin().store("user:1", "something").await;
-    let foreign = app.admin().store("user:2", "something else").await;
-    let absent = Uuid::new_v4().to_string();
-    for tool in ToolName::ALL {
-        let mut answers = Vec::new();
-        for id in [&foreign, &absent] {
-            let Some(arguments) = by_id(tool, id) else { continue };
-            let call = json!({ "name": tool.as_str(), "arguments": arguments });
-            let response = app.client("writer").post("tools/call", call).await;
-            answers.push((response.status(), response.text().await.unwrap().replace(id.as_str(), "ID")));
-        }
-        if let [first, second] = &answers[..] {
-            assert_eq!(first, second, "{}", tool.as_str());
-        }
-    }
-    // Nor does a scope that exists differ from one that does not, to whom neither is granted.
+    app.admin().store("user:2", "something else").await;
     for tool in ToolName::ALL {
         let mut answers = Vec::new();
         for scope in ["user:2", "user:3"] {
@@ -198,49 +173,153 @@ async fn a_foreign_id_and_an_absent_one_are_answered_alike_to_the_byte() {
     app.stop().await;
 }
 
-/// Each route as the source has it, a path of it, and what a GET gives to nobody, to a reader and to an administrator.
-const ROUTES: [(&str, &str, [u16; 3]); 8] = [
-    (r#""/mcp""#, "/mcp", [401, 405, 405]),
-    (r#""/mcp/""#, "/mcp/", [401, 405, 405]),
-    ("METADATA_PATH", "/.well-known/oauth-protected-resource", [200; 3]),
-    (r#"&format!("{METADATA_PATH}/mcp")"#, "/.well-known/oauth-protected-resource/mcp", [200; 3]),
-    (r#""/metrics""#, "/metrics", [401, 403, 200]),
-    (r#""/openapi.json""#, "/openapi.json", [200; 3]),
-    (r#""/livez""#, "/livez", [200; 3]),
-    (r#""/readyz""#, "/readyz", [200; 3]),
+/// How each path gets into the router, as the source has it; what the OpenAPI document describes stands in `routes`.
+const MOUNTED: [(&str, &str, &str); 19] = [
+    ("http.rs", "route", "METADATA_PATH"),
+    ("http.rs", "route", r#"&format!("{METADATA_PATH}/mcp")"#),
+    ("http.rs", "merge", "rest"),
+    ("http.rs", "merge", "mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends)"),
+    ("http.rs", "route", r#""/metrics""#),
+    ("http.rs", "merge", "metrics"),
+    ("http.rs", "route", r#""/livez""#),
+    ("http.rs", "route", r#""/readyz""#),
+    ("http.rs", "merge", "guarded"),
+    ("http.rs", "fallback", "not_found"),
+    ("http.rs", "method_not_allowed_fallback", "reply::method_not_allowed"),
+    ("http.rs", "route", r#""/mcp""#),
+    ("http.rs", "route", r#""/mcp/""#),
+    ("http/rest.rs", "merge", "memories::router()"),
+    ("http/rest.rs", "merge", "review::router()"),
+    ("http/rest.rs", "method_not_allowed_fallback", "wrong_method"),
+    ("http/rest.rs", "route", r#""/openapi.json""#),
+    ("http/rest/memories.rs", "routes", "…"),
+    ("http/rest/review.rs", "routes", "…"),
+];
+
+/// The first argument of a call whose arguments begin here.
+fn first_argument(code: &str) -> String {
+    let mut depth = 0;
+    let end = code.find(|c: char| {
+        depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
+        depth < 0 || depth == 0 && c == ','
+    });
+    code[..end.unwrap()].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_path_that_is_mounted_is_known_here() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeSet::new();
+    for file in files(&root) {
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let name = file.strip_prefix(&root).unwrap().to_str().unwrap();
+        if !name.starts_with("http") {
+            // `app` holds the router and serves it.
+            assert!(
+                name == "app.rs" || !code.contains("axum::"),
+                "{name} uses axum: look for its routes, too"
+            );
+        }
+        let starts = ["Router::new()", "router(", "Router {", "routing::"];
+        if !starts.iter().any(|start| code.contains(start)) {
+            continue;
+        }
+        // Whatever a router has that brings paths: axum's methods of today and those that are named alike.
+        for (at, _) in code.match_indices('.') {
+            let rest = &code[at + 1..];
+            let called: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let is_mount = ["route", "nest", "merge", "fallback"].iter().any(|part| called.contains(part));
+            if !is_mount || called == "route_layer" || !rest[called.len()..].starts_with('(') {
+                continue;
+            }
+            // utoipa puts what is mounted so into the document.
+            let argument =
+                if called == "routes" { "…".to_owned() } else { first_argument(&rest[called.len() + 1..]) };
+            found.insert((name.to_owned(), called, argument));
+        }
+    }
+    let known =
+        MOUNTED.map(|(file, called, argument)| (file.to_owned(), called.to_owned(), argument.to_owned()));
+    assert_eq!(found, BTreeSet::from(known));
+}
+
+/// The methods that are tried, known to HTTP or not.
+const METHODS: [&str; 11] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "get"];
+
+/// Each path that the OpenAPI document does not describe: whether it asks for a token, the methods that it serves, and
+/// what a reader and an administrator get of the first.
+const PATHS: [(&str, bool, &[&str], [u16; 2]); 8] = [
+    ("/mcp", true, &["POST"], [400, 400]),
+    ("/mcp/", true, &["POST"], [400, 400]),
+    ("/.well-known/oauth-protected-resource", false, &["GET", "HEAD"], [200, 200]),
+    ("/.well-known/oauth-protected-resource/mcp", false, &["GET", "HEAD"], [200, 200]),
+    ("/metrics", true, &["GET", "HEAD"], [403, 200]),
+    ("/openapi.json", false, &["GET", "HEAD"], [200, 200]),
+    ("/livez", false, &["GET", "HEAD"], [200, 200]),
+    ("/readyz", false, &["GET", "HEAD"], [200, 200]),
 ];
 
 #[tokio::test]
-async fn every_route_asks_for_what_it_should() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files: Vec<_> =
-        fs::read_dir(root.join("http")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.push(root.join("http.rs"));
-    // What stands below is described in /openapi.json, by which tests/it/rest.rs knows it.
-    files.retain(|file| file.is_file());
-    let mut found = BTreeSet::new();
-    for file in files {
-        let text = fs::read_to_string(file).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        assert!(!code.contains(".route_service(") && !code.contains(".nest("), "not looked for here yet");
-        for (at, call) in code.match_indices(".route(") {
-            let rest = &code[at + call.len()..];
-            let end = rest.find(", ").unwrap();
-            found.insert(rest[..end].trim().to_owned());
+async fn every_path_asks_for_a_token_whatever_the_method_and_serves_its_methods_alone() {
+    let app = TestApp::builder().token("reader", &["user:1=read"]).start().await;
+    let ask = async |path: &str, method: &str, token: Option<&str>| {
+        let mut request = reqwest::Client::new().request(method.parse().unwrap(), app.url(path));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        request.send().await.unwrap()
+    };
+    let document: Value = app.get("/openapi.json").await.json().await.unwrap();
+    let mut paths: Vec<(String, bool, Vec<String>)> = PATHS
+        .map(|(path, guarded, served, _)| {
+            (path.to_owned(), guarded, served.iter().map(|&method| method.to_owned()).collect())
+        })
+        .to_vec();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let mut served: Vec<String> =
+            item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
+        if served.contains(&"GET".to_owned()) {
+            served.push("HEAD".to_owned());
+        }
+        paths.push((path.replace("{id}", &Uuid::nil().to_string()), true, served));
+    }
+    for (path, guarded, served) in &paths {
+        for method in METHODS {
+            let is_served = served.iter().any(|known| known == method);
+            for token in [None, Some("no-token-of-this-memser"), Some("reader"), Some(ADMIN)] {
+                let response = ask(path, method, token).await;
+                let (status, what) = (response.status().as_u16(), format!("{method} {path} {token:?}"));
+                let is_known = token.is_some_and(|token| token == "reader" || token == ADMIN);
+                // A browser asks so before it sends a token; it gets no more than which headers are allowed.
+                if method == "OPTIONS" && status == 200 {
+                    assert_eq!(response.bytes().await.unwrap().len(), 0, "{what}");
+                } else if *guarded && !is_known {
+                    assert_eq!(status, 401, "{what}");
+                    assert!(response.headers().contains_key("www-authenticate"), "{what}");
+                } else if is_served {
+                    assert!(
+                        ![401, 404, 405].contains(&status) || path.contains("/v1/memories/"),
+                        "{what}: {status}"
+                    );
+                } else {
+                    assert_eq!(status, 405, "{what}");
+                    let allowed = response.headers()["allow"].to_str().unwrap();
+                    let allowed: BTreeSet<&str> = allowed.split(',').map(str::trim).collect();
+                    assert_eq!(allowed, served.iter().map(String::as_str).collect(), "{what}");
+                }
+            }
         }
     }
-    assert_eq!(found, ROUTES.iter().map(|(source, _, _)| (*source).to_owned()).collect());
-
-    let app = TestApp::builder().token("reader", &["user:1=read"]).start().await;
-    for (_, path, expected) in ROUTES {
-        for (token, expected) in [None, Some("reader"), Some(ADMIN)].into_iter().zip(expected) {
-            let mut request = reqwest::Client::new().get(app.url(path));
-            if let Some(token) = token {
-                request = request.bearer_auth(token);
-            }
-            let response = request.send().await.unwrap();
-            assert_eq!(response.status(), expected, "{path} {token:?}");
-            assert_eq!(response.headers().contains_key("www-authenticate"), [401, 403].contains(&expected));
+    for (path, _, served, expected) in PATHS {
+        for (token, expected) in ["reader", ADMIN].into_iter().zip(expected) {
+            assert_eq!(ask(path, served[0], Some(token)).await.status(), expected, "{path} {token}");
+        }
+    }
+    for method in METHODS.into_iter().filter(|method| *method != "OPTIONS") {
+        for path in ["/", "/v1", "/v1/", "/v1/nowhere", "/mcp/mcp", "/console", "/metrics/"] {
+            assert_eq!(ask(path, method, Some(ADMIN)).await.status(), 404, "{method} {path}");
         }
     }
     app.stop().await;

@@ -2,10 +2,11 @@
 
 use memser::db::{Db, Pooler, ScopeId, Tx};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::support::TestApp;
 use crate::support::client::contents;
+use crate::support::database::scoped_tables;
 
 const WRITER: &str = "writer-of-user-1";
 const READER: &str = "reader-of-user-1-writer-of-user-3";
@@ -114,17 +115,6 @@ async fn a_reader_reads_and_changes_nothing() {
     }
     assert_eq!(state(&app, "user:1").await, before);
     app.stop().await;
-}
-
-async fn scoped_tables(connection: &mut PgConnection) -> Vec<String> {
-    sqlx::query_scalar(
-        "select c.relname::text from pg_class c join pg_attribute a on a.attrelid = c.oid
-          where c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
-            and a.attname = 'scope_id' and not a.attisdropped order by 1",
-    )
-    .fetch_all(connection)
-    .await
-    .unwrap()
 }
 
 #[tokio::test]

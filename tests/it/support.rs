@@ -12,6 +12,7 @@ pub mod stream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -142,6 +143,19 @@ impl TestAppBuilder {
 /// When every test starts.
 pub fn start_of_time() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+/// Every file below a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let (mut folders, mut files) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    files
 }
 
 impl TestApp {

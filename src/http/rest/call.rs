@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,6 +65,11 @@ impl FromRequest<Rest> for Given {
         };
         let query = request.uri().query().unwrap_or_default();
         if request.method() != Method::POST {
+            // Read with replacements, two texts would become one.
+            if percent_decode_str(query).decode_utf8().is_err() {
+                let detail = "the query string is not UTF-8".to_owned();
+                return Err(refuse(StatusCode::BAD_REQUEST, detail, "Percent-encode the bytes of UTF-8."));
+            }
             return Ok(Self::Query(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()));
         }
         if !query.is_empty() {

@@ -88,6 +88,18 @@ fn server() -> PgConnectOptions {
     url.parse().unwrap()
 }
 
+/// The tables whose rows belong to scopes.
+pub async fn scoped_tables(connection: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar(
+        "select c.relname::text from pg_class c join pg_attribute a on a.attrelid = c.oid
+          where c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
+            and a.attname = 'scope_id' and not a.attisdropped order by 1",
+    )
+    .fetch_all(connection)
+    .await
+    .unwrap()
+}
+
 async fn run(connection: &mut PgConnection, statement: String) {
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.unwrap();
 }
