@@ -17,7 +17,7 @@ type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Durations<Request>,
-    calls: Durations<Call>,
+    calls: Durations<Called>,
     questions: Durations<Question>,
     stores: Family<Outcome, Counter>,
     degraded: Family<Part, Counter>,
@@ -51,7 +51,7 @@ struct Request {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Call {
+struct Called {
     call: &'static str,
     via: &'static str,
     outcome: &'static str,
@@ -121,7 +121,7 @@ impl Metrics {
             Via::Mcp => "mcp",
             Via::Rest => "rest",
         };
-        self.calls.get_or_create(&Call { call, via, outcome }).observe(took.as_secs_f64());
+        self.calls.get_or_create(&Called { call, via, outcome }).observe(took.as_secs_f64());
     }
 
     /// A provider was asked and answered, or not.

@@ -100,12 +100,11 @@ impl Sieve {
     /// # Errors
     /// When one of them is wrong.
     pub fn new(policy: SecretPolicy) -> anyhow::Result<Self> {
-        let rules = match RULES.get() {
-            Some(rules) => Arc::clone(rules),
-            None => {
-                let rules = Arc::new(Rules::read()?);
-                Arc::clone(RULES.get_or_init(|| rules))
-            }
+        let rules = if let Some(rules) = RULES.get() {
+            Arc::clone(rules)
+        } else {
+            let rules = Arc::new(Rules::read()?);
+            Arc::clone(RULES.get_or_init(|| rules))
         };
         Ok(Self { policy, rules })
     }

@@ -61,12 +61,12 @@ pub(super) async fn show(
     if !caller.may_everywhere(Action::Admin) {
         return challenge.insufficient(Action::Admin);
     }
-    scrape(&engine).await
+    Box::pin(scrape(&engine)).await
 }
 
 /// `/metrics` without a token, for a listener that only the operator's network reaches.
 pub fn listener(engine: Arc<Engine>) -> Router {
-    let show = get(async |State(engine): State<Arc<Engine>>| scrape(&engine).await);
+    let show = get(async |State(engine): State<Arc<Engine>>| Box::pin(scrape(&engine)).await);
     Router::new().route("/metrics", show).fallback(super::not_found).with_state(engine)
 }
 

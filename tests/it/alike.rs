@@ -177,11 +177,11 @@ async fn a_foreign_id_costs_what_an_absent_one_costs() {
 
     let own = app.admin().store("user:1", "Something of mine").await;
     let foreign = app.admin().store("user:2", "Something of theirs").await;
-    let absent = Uuid::now_v7().to_string();
+    let absent = Uuid::new_v4().to_string();
     let plans = Plans::listen();
     for call in &calls {
         // What is looked up or compiled once is so before anything is compared.
-        observe(&app, &plans, call, &own, &Uuid::now_v7().to_string()).await;
+        observe(&app, &plans, call, &own, &Uuid::new_v4().to_string()).await;
         let [of_absent, of_foreign] = [
             observe(&app, &plans, call, &own, &absent).await,
             observe(&app, &plans, call, &own, &foreign).await,

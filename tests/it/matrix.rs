@@ -173,7 +173,7 @@ async fn a_scope_that_exists_differs_in_nothing_from_one_that_does_not() {
     app.stop().await;
 }
 
-/// How each path gets into the router, as the source has it; what the OpenAPI document describes stands in `routes`.
+/// How each path gets into the router, as the source has it; what `/openapi.json` describes stands in `routes`.
 const MOUNTED: [(&str, &str, &str); 19] = [
     ("http.rs", "route", "METADATA_PATH"),
     ("http.rs", "route", r#"&format!("{METADATA_PATH}/mcp")"#),
@@ -248,7 +248,7 @@ fn every_path_that_is_mounted_is_known_here() {
 const METHODS: [&str; 11] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "get"];
 
-/// Each path that the OpenAPI document does not describe: whether it asks for a token, the methods that it serves, and
+/// Each path that `/openapi.json` does not describe: whether it asks for a token, the methods that it serves, and
 /// what a reader and an administrator get of the first.
 const PATHS: [(&str, bool, &[&str], [u16; 2]); 8] = [
     ("/mcp", true, &["POST"], [400, 400]),
