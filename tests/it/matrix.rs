@@ -174,13 +174,17 @@ async fn a_scope_that_exists_differs_in_nothing_from_one_that_does_not() {
 }
 
 /// How each path gets into the router, as the source has it; what `/openapi.json` describes stands in `routes`.
-const MOUNTED: [(&str, &str, &str); 19] = [
+const MOUNTED: [(&str, &str, &str); 21] = [
     ("http.rs", "route", "METADATA_PATH"),
     ("http.rs", "route", r#"&format!("{METADATA_PATH}/mcp")"#),
     ("http.rs", "merge", "rest"),
-    ("http.rs", "merge", "mcp(&engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends)"),
+    (
+        "http.rs",
+        "merge",
+        "mcp(handler, &engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends)",
+    ),
     ("http.rs", "route", r#""/metrics""#),
-    ("http.rs", "merge", "metrics"),
+    ("http.rs", "merge", "scrape"),
     ("http.rs", "route", r#""/livez""#),
     ("http.rs", "route", r#""/readyz""#),
     ("http.rs", "merge", "guarded"),
@@ -188,6 +192,9 @@ const MOUNTED: [(&str, &str, &str); 19] = [
     ("http.rs", "method_not_allowed_fallback", "reply::method_not_allowed"),
     ("http.rs", "route", r#""/mcp""#),
     ("http.rs", "route", r#""/mcp/""#),
+    // On a listener of their own, which asks for no token: `tests/it/metrics.rs`.
+    ("http/metrics.rs", "route", r#""/metrics""#),
+    ("http/metrics.rs", "fallback", "super::not_found"),
     ("http/rest.rs", "merge", "memories::router()"),
     ("http/rest.rs", "merge", "review::router()"),
     ("http/rest.rs", "method_not_allowed_fallback", "wrong_method"),

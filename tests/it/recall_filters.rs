@@ -174,7 +174,7 @@ async fn neighbours_obey_every_condition() {
     app.stop().await;
 }
 
-/// An original lends its fact a score, never a place that the fact has no right to.
+/// An original lends its fact a score, and its source and time; in all else the fact has to be what is asked for.
 #[tokio::test]
 async fn a_fact_that_its_original_speaks_for_obeys_every_condition() {
     let app = TestApp::builder().set("EMBEDDING_DIMENSIONS", "2").start().await;
@@ -192,8 +192,14 @@ async fn a_fact_that_its_original_speaks_for_obeys_every_condition() {
     assert_eq!(contents(&recall(&client, "rusty", &json!({})).await)[0], fact);
     let lent = recall(&client, "rusty", &json!({ "min_score": 0.5 })).await;
     assert_eq!(contents(&lent), [fact], "{lent}");
+    // The fact is of day 3 and has the original of day 5.
+    for filter in [json!({ "occurred_after": day(5) }), json!({ "occurred_before": day(4) })] {
+        let found = contents(&recall(&client, "rusty", &filter).await);
+        assert!(found.contains(&fact.to_owned()), "{filter}: {found:?}");
+    }
     for filter in [
-        json!({ "occurred_after": day(4) }),
+        json!({ "occurred_after": day(6) }),
+        json!({ "occurred_before": day(3) }),
         json!({ "tiers": ["episodic"] }),
         json!({ "tags": ["a"] }),
         json!({ "source": "mail" }),

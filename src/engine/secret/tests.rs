@@ -291,7 +291,7 @@ fn what_almost_matches_is_read_to_the_end() {
 }
 
 #[test]
-#[ignore = "a measurement: its figures are in docs/security.md"]
+#[ignore = "a measurement, for whoever changes a rule"]
 fn how_long_five_megabytes_take() {
     let (sieve, ordinary) = (sieve(), "The API key of billing rotates every 30 days; Anna owns it.\n");
     for (name, text) in [("bait", bait(5 << 20)), ("ordinary", ordinary.repeat((5 << 20) / ordinary.len()))] {
