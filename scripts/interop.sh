@@ -36,6 +36,8 @@ try() {
 for mode in auto legacy 2026-07-28; do
     try "python $mode" env PYTHONPATH=.tools/python python3 tests/interop/python_client.py "$mode"
     try "python $mode, refusals" env PYTHONPATH=.tools/python python3 tests/interop/refusals.py "$mode"
+    try "python $mode, stdio" env PYTHONPATH=.tools/python python3 tests/interop/python_stdio.py "$mode" \
+        "${CARGO_TARGET_DIR:-target}/debug/memser"
 done
 # A copy beside the packages: Node looks for them from where a program is.
 cp tests/interop/typescript.mjs .tools/interop/

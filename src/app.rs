@@ -2,6 +2,8 @@
 
 mod core;
 mod embedding;
+mod keeper;
+mod local;
 mod tokens;
 mod worker;
 
@@ -16,12 +18,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::core::{Core, private};
+use self::core::Core;
+use self::keeper::{Keeper, own};
+pub use self::local::Local;
 pub use self::worker::Worker;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, External, Storage};
-use crate::db::embedded::Embedded;
 use crate::engine::Engine;
 use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
@@ -39,7 +42,7 @@ pub struct App {
     router: axum::Router,
     auth: Arc<Auth>,
     core: Core,
-    embedded: Option<Embedded>,
+    keeper: Keeper,
     /// Stops taking requests, and sweeps.
     shutdown: CancellationToken,
     /// How long calls under way may go on then, and what ends them.
@@ -69,29 +72,16 @@ pub async fn build(config: Config, clock: Clock) -> anyhow::Result<App> {
     let listener = TcpListener::bind(config.bind)
         .await
         .with_context(|| format!("MEMSER_BIND={}: cannot listen there", config.bind))?;
-    let (embedded, database) = open_storage(&config).await?;
+    let (keeper, database) = own(&config).await?;
     match assemble(&config, clock, listener, database).await {
         Ok(mut app) => {
-            app.embedded = embedded;
+            app.keeper = keeper;
             Ok(app)
         }
         Err(error) => {
-            if let Some(embedded) = embedded {
-                embedded.stop().await?;
-            }
+            keeper.stop().await?;
             Err(error)
         }
-    }
-}
-
-async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, External)> {
-    match &config.storage {
-        Storage::Embedded(settings) => {
-            let embedded = Embedded::start(settings).await?;
-            let database = private(&embedded);
-            Ok((Some(embedded), database))
-        }
-        Storage::External(external) => Ok((None, (**external).clone())),
     }
 }
 
@@ -107,8 +97,24 @@ async fn assemble(
     let mcp_url: Url = format!("{}/mcp", public_url.as_str().trim_end_matches('/')).parse()?;
     let tokens::Accepted { auth, first_token, token_file } = tokens::accept(config, &mcp_url, &clock).await?;
     let auth = Arc::new(auth);
-    let http = HttpSettings {
-        public_url: public_url.clone(),
+    let http = http_settings(config, public_url);
+    let embedder = core.embedder_name.clone();
+    Ok(App {
+        router: http::router(Arc::clone(&core.engine), Arc::clone(&auth), clock, &http, ends.clone()),
+        auth,
+        shutdown_timeout: config.shutdown_timeout,
+        ends,
+        listener,
+        core,
+        keeper: Keeper::Other,
+        shutdown,
+        welcome: Welcome { mcp_url, first_token, token_file, embedder },
+    })
+}
+
+fn http_settings(config: &Config, public_url: Url) -> HttpSettings {
+    HttpSettings {
+        public_url,
         allowed_hosts: config.allowed_hosts.clone(),
         allowed_origins: config.allowed_origins.clone(),
         // Room for the longest content with every character escaped, and for the other arguments.
@@ -118,19 +124,7 @@ async fn assemble(
         token_limits: config.token_limits,
         silent_after: SILENT_AFTER,
         comment_every: COMMENT_EVERY,
-    };
-    let embedder = core.embedder_name.clone();
-    Ok(App {
-        router: http::router(Arc::clone(&core.engine), Arc::clone(&auth), clock, &http, ends.clone()),
-        auth,
-        shutdown_timeout: config.shutdown_timeout,
-        ends,
-        listener,
-        core,
-        embedded: None,
-        shutdown,
-        welcome: Welcome { mcp_url, first_token, token_file, embedder },
-    })
+    }
 }
 
 /// What a person knows the database by.
@@ -181,12 +175,7 @@ impl App {
     /// # Errors
     /// When serving or stopping a part fails.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
-        let scheduler = if self.core.engine.sweeps().enabled {
-            Some(self.core.jobs.schedule().await?)
-        } else {
-            tracing::info!("ENABLE_SCHEDULER=false: this replica runs no sweeps by itself");
-            None
-        };
+        let scheduler = self.core.schedule().await?;
         let shutdown = self.shutdown.clone();
         let stopping = shutdown.clone();
         tokio::spawn(async move {
@@ -218,9 +207,7 @@ impl App {
             scheduler.shutdown().await?;
         }
         self.core.stop().await;
-        if let Some(embedded) = self.embedded {
-            embedded.stop().await?;
-        }
+        self.keeper.stop().await?;
         outcome.context("the server stopped")?;
         Ok(())
     }

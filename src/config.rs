@@ -49,6 +49,8 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// One token with admin on every scope.
     pub token: Option<SecretString>,
+    /// The token that `memser stdio --url` sends.
+    pub client_token: Option<SecretString>,
     /// A file of tokens.
     pub tokens_file: Option<PathBuf>,
     /// The issuer whose JWTs are accepted; without an audience where the public address is meant.
@@ -194,6 +196,7 @@ impl Config {
             allowed_hosts: source.list("MEMSER_ALLOWED_HOSTS"),
             allowed_origins: source.list("MEMSER_ALLOWED_ORIGINS"),
             token: source.text("MEMSER_TOKEN").map(checked_token).transpose()?,
+            client_token: source.text("MEMSER_CLIENT_TOKEN").map(SecretString::from),
             tokens_file: source.maybe("MEMSER_TOKENS_FILE")?,
             authorization_server: issuer.as_ref().and_then(issuer::authorization_server),
             issuer,

@@ -61,6 +61,12 @@ pub(super) static GROUPS: &[Group] = &[
                 "A TOML file of tokens. A change counts within a second, and at once on SIGHUP.",
             )
             .unset("`tokens.toml` in the data folder of the private Postgres, else none"),
+            key(
+                "MEMSER_CLIENT_TOKEN",
+                Kind::Text,
+                "The token that `memser stdio --url` sends to another memser. A server does not read it.",
+            )
+            .secret(),
         ],
         introduction: include_str!("tokens.md"),
     },

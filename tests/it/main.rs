@@ -35,6 +35,7 @@ mod second_wall;
 mod secrets;
 mod spaces;
 mod starts;
+mod stdio;
 mod store;
 mod support;
 mod sweeps;

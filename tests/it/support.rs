@@ -8,6 +8,7 @@ pub mod issuer;
 pub mod plans;
 pub mod process;
 pub mod rows;
+pub mod stdio;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
