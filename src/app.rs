@@ -119,6 +119,7 @@ fn http_settings(config: &Config, public_url: Url) -> HttpSettings {
         allowed_origins: config.allowed_origins.clone(),
         // Room for the longest content with every character escaped, and for the other arguments.
         max_body_bytes: config.decisions.max_content_bytes * 6 + 256 * 1024,
+        connector_tools: config.connector_tools,
         call_timeout: config.call_timeout,
         issuer: config.authorization_server.clone(),
         token_limits: config.token_limits,

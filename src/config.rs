@@ -59,6 +59,8 @@ pub struct Config {
     pub authorization_server: Option<String>,
     /// How much one token may ask for.
     pub token_limits: TokenLimits,
+    /// Whether the tools that hosted connectors look for are offered.
+    pub connector_tools: bool,
     /// The longest that a tool call may take.
     pub call_timeout: Duration,
     /// How long calls under way may go on at shutdown.
@@ -205,6 +207,7 @@ impl Config {
                 burst: source.maybe("MEMSER_RATE_BURST")?,
                 at_once: source.maybe("MEMSER_MAX_CONCURRENT")?,
             },
+            connector_tools: source.set("MEMSER_CONNECTOR_TOOLS")?,
             call_timeout: seconds("MEMSER_CALL_TIMEOUT_SECONDS")?,
             shutdown_timeout: seconds("MEMSER_SHUTDOWN_SECONDS")?,
             storage: storage(source)?,

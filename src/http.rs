@@ -57,6 +57,8 @@ pub struct HttpSettings {
     pub allowed_origins: Vec<String>,
     /// The largest body taken.
     pub max_body_bytes: usize,
+    /// Whether the tools that hosted connectors look for are offered.
+    pub connector_tools: bool,
     /// When a tool call is stopped.
     pub call_timeout: Duration,
     /// Where OAuth clients get tokens, where there is such a place.
@@ -141,7 +143,8 @@ fn mcp(
         .with_allowed_hosts(allowed.hosts().to_vec())
         .with_allowed_origins(allowed.origins().to_vec())
         .with_cancellation_token(ends.streams);
-    let handler = Handler::new(Arc::clone(engine), settings.call_timeout, ends.calls);
+    let handler =
+        Handler::new(Arc::clone(engine), settings.connector_tools, settings.call_timeout, ends.calls);
     let service = StreamableHttpService::new(
         move || Ok(handler.clone()),
         Arc::new(NeverSessionManager::default()),

@@ -31,6 +31,13 @@ pub(super) static GROUPS: &[Group] = &[
                  loopback.",
             ),
             key(
+                "MEMSER_CONNECTOR_TOOLS",
+                Kind::Switch,
+                "Whether to offer `search` and `fetch` as well, which ChatGPT's connectors and deep research look for. They \
+                 only read, in every scope that the token may read.",
+            )
+            .default("false"),
+            key(
                 "MEMSER_CALL_TIMEOUT_SECONDS",
                 Kind::Whole(1, 3_600),
                 "When a tool call is stopped and answered with `timeout`.",

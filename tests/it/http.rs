@@ -51,6 +51,7 @@ async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Se
         allowed_hosts: vec!["memser:8080".to_owned()],
         allowed_origins: vec!["https://app.example".to_owned()],
         max_body_bytes: 10_000,
+        connector_tools: false,
         call_timeout: Duration::from_secs(30),
         issuer: None,
         token_limits: TokenLimits::default(),

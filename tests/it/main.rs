@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "a test binary exports nothing")]
 
 mod attack;
+mod connector;
 mod consolidate;
 mod degraded;
 mod embed;
