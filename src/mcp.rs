@@ -3,6 +3,7 @@
 //! The handler keeps no identity: who calls is read from the request of every call, where `http::auth` put it.
 
 mod connector;
+mod icon;
 mod progress;
 mod prompts;
 mod resources;
@@ -278,7 +279,9 @@ fn instructions(caller: &Caller) -> String {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let server = Implementation::new("memser", env!("CARGO_PKG_VERSION")).with_title("memser memory");
+        let server = Implementation::new("memser", env!("CARGO_PKG_VERSION"))
+            .with_title("memser memory")
+            .with_icons(icon::server());
         let capabilities = ServerCapabilities::builder()
             .enable_completions()
             .enable_prompts()

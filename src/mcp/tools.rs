@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use rmcp::model::{Tool, ToolAnnotations};
 use schemars::JsonSchema;
 
+use super::icon;
 use crate::api::{
     ConsolidateAnswer, ConsolidateArgs, FetchAnswer, FetchArgs, ForgetAnswer, ForgetArgs, ListAnswer,
     ListArgs, RecallAnswer, RecallArgs, ResolveAnswer, ResolveArgs, SearchAnswer, SearchArgs, StoreAnswer,
@@ -180,6 +181,7 @@ fn tool<Args: JsonSchema, Answer: JsonSchema>(
         .open_world(false);
     Tool::new(name.as_str(), description, schema::input::<Args>())
         .with_title(title)
+        .with_icons(icon::of(name))
         .with_raw_output_schema(schema::output::<Answer>())
         .with_annotations(annotations)
 }
