@@ -39,6 +39,8 @@ for mode in auto legacy 2026-07-28; do
     # Another memser, which trusts an authorization server that lives as long.
     try "python $mode, OAuth" env PYTHONPATH=.tools/python python3 tests/interop/issuer.py \
         scripts/live.sh python3 tests/interop/oauth.py "$mode"
+    try "python $mode, stdio" env PYTHONPATH=.tools/python python3 tests/interop/python_stdio.py "$mode" \
+        "${CARGO_TARGET_DIR:-target}/debug/memser"
 done
 # A copy beside the packages: Node looks for them from where a program is.
 cp tests/interop/typescript.mjs .tools/interop/

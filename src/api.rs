@@ -3,6 +3,7 @@
 //! A field's documentation is what clients see in the tool's schema. Arguments are checked beyond their types by the
 //! engine; how they are read from JSON (strings where numbers belong, unknown names) is `args`'s business.
 
+mod connector;
 mod inspect;
 mod job;
 mod resolve;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use connector::{FetchAnswer, FetchArgs, Found, SearchAnswer, SearchArgs};
 pub use inspect::{
     AuditAnswer, AuditArgs, AuditEntry, ConflictsAnswer, ConflictsArgs, OpenConflict, ScopeView,
     ScopesAnswer, ScopesArgs,

@@ -2,6 +2,8 @@
 
 mod core;
 mod embedding;
+mod keeper;
+mod local;
 mod tokens;
 mod worker;
 
@@ -17,12 +19,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::core::{Core, private};
+use self::core::Core;
+use self::keeper::{Keeper, own};
+pub use self::local::Local;
 pub use self::worker::Worker;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::{Config, External, Storage};
-use crate::db::embedded::Embedded;
 use crate::engine::Engine;
 use crate::http::{self, ConnectionLimits, Ends, HttpSettings};
 use crate::jobs::Jobs;
@@ -43,7 +46,7 @@ pub struct App {
     router: axum::Router,
     auth: Arc<Auth>,
     core: Core,
-    embedded: Option<Embedded>,
+    keeper: Keeper,
     /// Stops taking requests, and sweeps.
     shutdown: CancellationToken,
     /// How long calls under way may go on then, and what ends them.
@@ -87,16 +90,14 @@ pub async fn build_with<H: ServerHandler + Clone>(
         Some(address) => Some(listen("MEMSER_METRICS_BIND", address).await?),
         None => None,
     };
-    let (embedded, database) = open_storage(&config).await?;
+    let (keeper, database) = own(&config).await?;
     match assemble(&config, clock, listener, database, around).await {
         Ok(mut app) => {
-            (app.embedded, app.metrics) = (embedded, metrics);
+            (app.keeper, app.metrics) = (keeper, metrics);
             Ok(app)
         }
         Err(error) => {
-            if let Some(embedded) = embedded {
-                embedded.stop().await?;
-            }
+            keeper.stop().await?;
             Err(error)
         }
     }
@@ -105,17 +106,6 @@ pub async fn build_with<H: ServerHandler + Clone>(
 async fn listen(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     listener.with_context(|| format!("{setting}={address}: cannot listen there"))
-}
-
-async fn open_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, External)> {
-    match &config.storage {
-        Storage::Embedded(settings) => {
-            let embedded = Embedded::start(settings).await?;
-            let database = private(&embedded);
-            Ok((Some(embedded), database))
-        }
-        Storage::External(external) => Ok((None, (**external).clone())),
-    }
 }
 
 async fn assemble<H: ServerHandler + Clone>(
@@ -132,8 +122,33 @@ async fn assemble<H: ServerHandler + Clone>(
     let mcp_url: Url = format!("{}/mcp", public_url.as_str().trim_end_matches('/')).parse()?;
     let tokens::Accepted { auth, first_token, token_file } = tokens::accept(config, &mcp_url, &clock).await?;
     let auth = Arc::new(auth);
-    let http = HttpSettings {
-        public_url: public_url.clone(),
+    let http = http_settings(config, public_url);
+    let embedder = core.embedder_name.clone();
+    let handler = around(handler(config, &core.engine, &ends));
+    let engine = Arc::clone(&core.engine);
+    let router = http::router(handler, engine, Arc::clone(&auth), clock, &http, ends.clone());
+    Ok(App {
+        router,
+        auth,
+        shutdown_timeout: config.shutdown_timeout,
+        ends,
+        listener,
+        metrics: None,
+        core,
+        keeper: Keeper::Other,
+        shutdown,
+        welcome: Welcome { mcp_url, first_token, token_file, embedder },
+    })
+}
+
+fn handler(config: &Config, engine: &Arc<Engine>, ends: &Ends) -> Handler {
+    let (stop, shutdown) = (ends.calls.clone(), ends.subscriptions.clone());
+    Handler::new(Arc::clone(engine), config.connector_tools, config.call_timeout, stop, shutdown)
+}
+
+fn http_settings(config: &Config, public_url: Url) -> HttpSettings {
+    HttpSettings {
+        public_url,
         allowed_hosts: config.allowed_hosts.clone(),
         allowed_origins: config.allowed_origins.clone(),
         // Room for the longest content with every character escaped, and for the other arguments.
@@ -143,25 +158,7 @@ async fn assemble<H: ServerHandler + Clone>(
         token_limits: config.token_limits,
         silent_after: SILENT_AFTER,
         comment_every: COMMENT_EVERY,
-    };
-    let embedder = core.embedder_name.clone();
-    let engine = &core.engine;
-    let handler =
-        Handler::new(Arc::clone(engine), config.call_timeout, ends.calls.clone(), ends.subscriptions.clone());
-    let router =
-        http::router(around(handler), Arc::clone(engine), Arc::clone(&auth), clock, &http, ends.clone());
-    Ok(App {
-        router,
-        auth,
-        shutdown_timeout: config.shutdown_timeout,
-        ends,
-        listener,
-        metrics: None,
-        core,
-        embedded: None,
-        shutdown,
-        welcome: Welcome { mcp_url, first_token, token_file, embedder },
-    })
+    }
 }
 
 /// What a person knows the database by.
@@ -220,12 +217,7 @@ impl App {
     /// # Errors
     /// When serving or stopping a part fails.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
-        let scheduler = if self.core.engine.sweeps().enabled {
-            Some(self.core.jobs.schedule().await?)
-        } else {
-            tracing::info!("ENABLE_SCHEDULER=false: this replica runs no sweeps by itself");
-            None
-        };
+        let scheduler = self.core.schedule().await?;
         let shutdown = self.shutdown.clone();
         let stopping = shutdown.clone();
         tokio::spawn(async move {
@@ -261,9 +253,7 @@ impl App {
             scheduler.shutdown().await?;
         }
         self.core.stop().await;
-        if let Some(embedded) = self.embedded {
-            embedded.stop().await?;
-        }
+        self.keeper.stop().await?;
         outcome.context("the server stopped")?;
         Ok(())
     }

@@ -51,6 +51,8 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// One token with admin on every scope.
     pub token: Option<SecretString>,
+    /// The token that `memser stdio --url` sends.
+    pub client_token: Option<SecretString>,
     /// A file of tokens.
     pub tokens_file: Option<PathBuf>,
     /// The issuer whose JWTs are accepted; without an audience where the public address is meant.
@@ -59,6 +61,8 @@ pub struct Config {
     pub authorization_server: Option<String>,
     /// How much one token may ask for.
     pub token_limits: TokenLimits,
+    /// Whether the tools that hosted connectors look for are offered.
+    pub connector_tools: bool,
     /// The longest that a tool call may take.
     pub call_timeout: Duration,
     /// How long calls under way may go on at shutdown.
@@ -197,6 +201,7 @@ impl Config {
             allowed_hosts: source.list("MEMSER_ALLOWED_HOSTS"),
             allowed_origins: source.list("MEMSER_ALLOWED_ORIGINS"),
             token: source.text("MEMSER_TOKEN").map(checked_token).transpose()?,
+            client_token: source.text("MEMSER_CLIENT_TOKEN").map(SecretString::from),
             tokens_file: source.maybe("MEMSER_TOKENS_FILE")?,
             authorization_server: issuer.as_ref().and_then(issuer::authorization_server),
             issuer,
@@ -205,6 +210,7 @@ impl Config {
                 burst: source.maybe("MEMSER_RATE_BURST")?,
                 at_once: source.maybe("MEMSER_MAX_CONCURRENT")?,
             },
+            connector_tools: source.set("MEMSER_CONNECTOR_TOOLS")?,
             call_timeout: seconds("MEMSER_CALL_TIMEOUT_SECONDS")?,
             shutdown_timeout: seconds("MEMSER_SHUTDOWN_SECONDS")?,
             storage: storage(source)?,

@@ -1,7 +1,7 @@
 //! memser: durable, scoped memory for any MCP agent.
 //!
 //! # Layout
-//! Dependencies point one way: `main -> {app, doctor} -> {http, mcp, jobs} -> engine -> {db, working, provider} -> {text, api,
+//! Dependencies point one way: `main -> {app, doctor} -> {http, stdio, mcp, jobs} -> engine -> {db, working, provider} -> {text, api,
 //! model, error, clock}`. Transport parses, the engine decides, `db` speaks SQL; `tests/it/layout.rs` holds the
 //! modules to it.
 
@@ -21,6 +21,7 @@ pub mod mcp;
 pub mod metrics;
 pub mod model;
 pub mod provider;
+pub mod stdio;
 pub mod telemetry;
 pub mod text;
 pub mod working;

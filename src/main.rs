@@ -1,6 +1,7 @@
 //! The `memser` command.
 
 mod jobs_command;
+mod stdio_command;
 mod token_command;
 
 use std::io::Write;
@@ -22,6 +23,7 @@ use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
 use jobs_command::JobsCommand;
+use stdio_command::StdioCommand;
 use token_command::TokenCommand;
 
 /// Memory-as-a-Service: durable, scoped memory for any MCP agent.
@@ -39,6 +41,8 @@ struct Cli {
 enum Command {
     /// Serve MCP over HTTP (the default).
     Serve,
+    /// Serve MCP over standard input and output, for a client that starts a command.
+    Stdio(StdioCommand),
     /// Bring the database's schema up to date and stop.
     Migrate,
     /// Make, list and revoke tokens.
@@ -99,9 +103,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Serve => {
             telemetry::start(&config.log, config.log_json)?;
-            for warning in &source.warnings {
-                tracing::warn!("{warning}");
-            }
+            log_warnings(&source);
             let mut stop = Box::pin(told_to_stop()?);
             // Before the start, which a hangup would end otherwise.
             let mut hangup = signal(SignalKind::hangup())?;
@@ -118,6 +120,11 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
                 }
             });
             app.run_until(stop).await
+        }
+        Command::Stdio(command) => {
+            telemetry::start(&config.log, config.log_json)?;
+            log_warnings(&source);
+            stdio_command::run(command, &config, told_to_stop()?).await
         }
         Command::Jobs(command) => {
             telemetry::start(&config.log, config.log_json)?;
@@ -146,6 +153,12 @@ fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+fn log_warnings(source: &Source) {
+    for warning in &source.warnings {
+        tracing::warn!("{warning}");
     }
 }
 

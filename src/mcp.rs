@@ -2,6 +2,8 @@
 //!
 //! The handler keeps no identity: who calls is read from the request of every call, where `http::auth` put it.
 
+mod connector;
+mod icon;
 mod progress;
 mod prompts;
 mod resources;
@@ -62,6 +64,7 @@ forget_memory deletes for good; run it with dry_run first unless you forget by m
 #[derive(Clone)]
 pub struct Handler {
     engine: Arc<Engine>,
+    connector: bool,
     call_timeout: Duration,
     stop: CancellationToken,
     shutdown: CancellationToken,
@@ -69,14 +72,26 @@ pub struct Handler {
 
 impl Handler {
     /// A handler that stops calls after `call_timeout`, and when `stop` is cancelled; and subscriptions at `shutdown`.
+    /// `connector` says whether it offers [`ToolName::CONNECTOR`].
     #[must_use]
     pub fn new(
         engine: Arc<Engine>,
+        connector: bool,
         call_timeout: Duration,
         stop: CancellationToken,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { engine, call_timeout, stop, shutdown }
+        Self { engine, connector, call_timeout, stop, shutdown }
+    }
+
+    /// The tools that the caller is told of.
+    fn tools(&self, caller: &Caller) -> impl Iterator<Item = ToolName> {
+        tools::offered(self.connector).filter(|tool| tool.is_shown_to(caller))
+    }
+
+    /// The tool of that name, if it is offered.
+    fn tool(&self, name: &str) -> Option<ToolName> {
+        tools::offered(self.connector).find(|tool| tool.as_str() == name)
     }
 
     /// Runs a call to its end, or until it is cut off: by its time limit, the shutdown, or a client that went away.
@@ -158,6 +173,14 @@ impl Handler {
                 let args = self.parse(caller, tool, arguments)?;
                 answer(Box::pin(engine.resolve(caller, args)).await?, text::resolve)
             }
+            ToolName::Search => {
+                let args = self.parse(caller, tool, arguments)?;
+                verbatim(&Box::pin(connector::search(engine, caller, args)).await?)
+            }
+            ToolName::Fetch => {
+                let args = self.parse(caller, tool, arguments)?;
+                verbatim(&Box::pin(connector::fetch(engine, caller, args)).await?)
+            }
         }
     }
 
@@ -188,6 +211,12 @@ fn answer<T: Serialize>(answer: T, text: fn(&T) -> String) -> Result<CallToolRes
     let mut result = CallToolResult::structured(structure);
     result.content = vec![ContentBlock::text(text(&answer))];
     Ok(result)
+}
+
+/// The structure, and the same as text: what connectors read.
+fn verbatim<T: Serialize>(answer: &T) -> Result<CallToolResult> {
+    let structure = serde_json::to_value(answer).map_err(|error| Error::Internal(error.into()))?;
+    Ok(CallToolResult::structured(structure))
 }
 
 /// An error as the caller sees it; the cause of a fault goes to the log.
@@ -265,7 +294,9 @@ fn instructions(caller: &Caller) -> String {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let server = Implementation::new("memser", env!("CARGO_PKG_VERSION")).with_title("memser memory");
+        let server = Implementation::new("memser", env!("CARGO_PKG_VERSION"))
+            .with_title("memser memory")
+            .with_icons(icon::server());
         let capabilities = ServerCapabilities::builder()
             .enable_completions()
             .enable_prompts()
@@ -304,7 +335,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, McpError> {
         one_page(request)?;
-        Ok(ListToolsResult::with_all_items(tools::shown_to(caller(&context)?))
+        let tools = self.tools(caller(&context)?).map(|tool| tools::definition(tool).clone());
+        Ok(ListToolsResult::with_all_items(tools.collect())
             .with_ttl_ms(lists_ttl())
             .with_cache_scope(CacheScope::Private))
     }
@@ -315,9 +347,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, McpError> {
         let caller = caller(&context)?;
-        let Some(tool) = ToolName::parse(&request.name) else {
-            let known = ToolName::ALL.into_iter().filter(|tool| tool.is_shown_to(caller));
-            let known = known.map(ToolName::as_str).collect::<Vec<_>>().join(", ");
+        let Some(tool) = self.tool(&request.name) else {
+            let known = self.tools(caller).map(ToolName::as_str).collect::<Vec<_>>().join(", ");
             return Err(ErrorData::invalid_params(format!("unknown tool; the tools are {known}"), None));
         };
         let arguments = request.arguments.unwrap_or_default();
@@ -392,7 +423,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::all().iter().find(|tool| tool.name == name).cloned()
+        self.tool(name).map(|tool| tools::definition(tool).clone())
     }
 }
 

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use secrecy::ExposeSecret;
-use sqlx::ConnectOptions;
+use tokio_cron_scheduler::JobScheduler;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{database_name, embedding};
 use crate::clock::Clock;
-use crate::config::{Config, Decisions, External, Storage};
-use crate::db::embedded::Embedded;
+use crate::config::{Config, Decisions, External};
 use crate::db::feed::Feed;
 use crate::db::schema::bring_up_to_date;
 use crate::db::{Db, Pooler};
@@ -33,29 +32,6 @@ pub(super) struct Core {
     pub(super) engine: Arc<Engine>,
     pub(super) jobs: Jobs,
     pub(super) embedder_name: String,
-}
-
-/// The way to a private Postgres, as to any other.
-pub(super) fn private(embedded: &Embedded) -> External {
-    let options = embedded.connect_options();
-    External { direct: options.clone(), options, pooler: Pooler::None }
-}
-
-/// The way to the database of a memser that may be running: a private Postgres is started only where none runs.
-pub(super) async fn join_storage(config: &Config) -> anyhow::Result<(Option<Embedded>, External)> {
-    match &config.storage {
-        Storage::External(external) => Ok((None, (**external).clone())),
-        Storage::Embedded(settings) => {
-            if let Some(options) = Embedded::running(settings)?
-                && options.connect().await.is_ok()
-            {
-                return Ok((None, External { direct: options.clone(), options, pooler: Pooler::None }));
-            }
-            let embedded = Embedded::start(settings).await?;
-            let external = private(&embedded);
-            Ok((Some(embedded), external))
-        }
-    }
 }
 
 impl Core {
@@ -93,6 +69,15 @@ impl Core {
             under_way: TaskTracker::new(),
         };
         Ok(Self { db, engine, jobs, embedder_name })
+    }
+
+    /// Starts what runs the sweeps, unless they are turned off. The caller shuts it down.
+    pub(super) async fn schedule(&self) -> anyhow::Result<Option<JobScheduler>> {
+        if self.engine.sweeps().enabled {
+            return Ok(Some(self.jobs.schedule().await?));
+        }
+        tracing::info!("ENABLE_SCHEDULER=false: this replica runs no sweeps by itself");
+        Ok(None)
     }
 
     /// Lets sweeps come to an end, writes what waits to be written and closes the connections.

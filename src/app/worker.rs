@@ -1,10 +1,10 @@
 //! A memser that serves nobody: it runs a job or looks at them.
 
-use super::core::{Core, join_storage};
+use super::core::Core;
+use super::keeper::{Keeper, share};
 use crate::api::JobsAnswer;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::db::embedded::Embedded;
 use crate::error::Result;
 use crate::jobs::{Jobs, Ran, Sweep};
 
@@ -12,7 +12,7 @@ use crate::jobs::{Jobs, Ran, Sweep};
 #[derive(Debug)]
 pub struct Worker {
     core: Core,
-    embedded: Option<Embedded>,
+    keeper: Keeper,
 }
 
 impl Worker {
@@ -21,13 +21,11 @@ impl Worker {
     /// # Errors
     /// When a part does not start; the message says what to do.
     pub async fn start(config: &Config, clock: Clock) -> anyhow::Result<Self> {
-        let (embedded, database) = join_storage(config).await?;
+        let (keeper, database) = share(config).await?;
         match Core::start(config, clock, database).await {
-            Ok(core) => Ok(Self { core, embedded }),
+            Ok(core) => Ok(Self { core, keeper }),
             Err(error) => {
-                if let Some(embedded) = embedded {
-                    embedded.stop().await?;
-                }
+                keeper.stop().await?;
                 Err(error)
             }
         }
@@ -74,9 +72,6 @@ impl Worker {
     /// When the private Postgres does not stop.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.core.stop().await;
-        match self.embedded {
-            Some(embedded) => embedded.stop().await,
-            None => Ok(()),
-        }
+        self.keeper.stop().await
     }
 }

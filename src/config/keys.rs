@@ -37,6 +37,13 @@ pub(super) static GROUPS: &[Group] = &[
                  loopback.",
             ),
             key(
+                "MEMSER_CONNECTOR_TOOLS",
+                Kind::Switch,
+                "Whether to offer `search` and `fetch` as well, which ChatGPT's connectors and deep research look for. They \
+                 only read, in every scope that the token may read.",
+            )
+            .default("false"),
+            key(
                 "MEMSER_CALL_TIMEOUT_SECONDS",
                 Kind::Whole(1, 3_600),
                 "When a tool call is stopped and answered with `timeout`.",
@@ -67,6 +74,12 @@ pub(super) static GROUPS: &[Group] = &[
                 "A TOML file of tokens. A change counts within a second, and at once on SIGHUP.",
             )
             .unset("`tokens.toml` in the data folder of the private Postgres, else none"),
+            key(
+                "MEMSER_CLIENT_TOKEN",
+                Kind::Text,
+                "The token that `memser stdio --url` sends to another memser. A server does not read it.",
+            )
+            .secret(),
         ],
         introduction: include_str!("tokens.md"),
     },

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use account::Account;
 use cluster::DataFolder;
+pub use cluster::Held;
 use server::{Launch, connect_options};
 use socket::SocketFolder;
 
@@ -99,8 +100,8 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// Each says what to do: no usable binaries, data of another major version, another memser on the folder, no
-    /// permission, a full disk, a user that Postgres cannot run as.
+    /// Each says what to do: no usable binaries, data of another major version, another memser on the folder ([`Held`]),
+    /// no permission, a full disk, a user that Postgres cannot run as.
     pub async fn start(settings: &EmbeddedSettings) -> anyhow::Result<Self> {
         // `sqlx` hands this variable to every connection and cannot be told not to.
         if std::env::var_os("PGOPTIONS").is_some_and(|value| !value.is_empty()) {

@@ -158,6 +158,15 @@ impl Engine {
         Ok(ResourcesPage { scope, memories: listed.memories, next_cursor })
     }
 
+    /// The scopes that hold something and that the caller may read, by name; at most `limit`.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn readable_scopes(&self, caller: &Caller, limit: u32) -> Result<Vec<String>> {
+        let page = scope::Page { limit: limit.into(), ..readable(caller) };
+        Ok(scope::page(&self.db, &page).await?.into_iter().map(|held| held.name).collect())
+    }
+
     async fn next_scope(&self, caller: &Caller, after: &str) -> Result<Option<String>> {
         let page = scope::Page { after: after.to_owned(), limit: 1, ..readable(caller) };
         Ok(scope::page(&self.db, &page).await?.pop().map(|held| held.name))

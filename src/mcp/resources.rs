@@ -54,22 +54,11 @@ pub(super) async fn read(
     caller: &Caller,
     uri: &str,
 ) -> Result<ReadResourceResult, McpError> {
-    let absent = || McpError::resource_not_found("no such memory", Some(json!({ "uri": uri })));
-    let (scope, id) = parse(uri).ok_or_else(absent)?;
-    let args = ListArgs { scope: Some(scope), memory_id: Some(id), ..ListArgs::default() };
-    let listed = match engine.list(caller, args).await {
-        Err(
-            Error::NotFound
-            | Error::Invalid { .. }
-            | Error::ScopeNotGranted { .. }
-            | Error::ActionNotGranted { .. },
-        ) => {
-            return Err(absent());
-        }
-        listed => listed.map_err(|error| protocol_error(&error))?,
-    };
-    let memory = listed.memories.first().ok_or_else(absent)?;
-    let text = serde_json::to_string_pretty(memory)
+    let memory = find(engine, caller, uri).await.map_err(|error| match error {
+        Error::NotFound => McpError::resource_not_found("no such memory", Some(json!({ "uri": uri }))),
+        error => protocol_error(&error),
+    })?;
+    let text = serde_json::to_string_pretty(&memory)
         .map_err(|error| protocol_error(&Error::Internal(error.into())))?;
     let contents = ResourceContents::text(text, uri).with_mime_type(MEDIA_TYPE);
     Ok(ReadResourceResult::new(vec![contents]).with_ttl_ms(0).with_cache_scope(CacheScope::Private))
@@ -82,22 +71,40 @@ pub fn may_watch(caller: &Caller, uri: &str) -> bool {
     scope.is_some_and(|scope| caller.authorise(&scope, Action::Read).is_ok())
 }
 
-fn resource(scope: &str, memory: &MemoryView) -> Resource {
-    let mut title: String =
-        memory.content.chars().take(TITLE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if memory.content.chars().nth(TITLE_CHARS).is_some() {
-        title.push('…');
+/// The memory at a URI, where the caller may read it; `not_found` whatever the reason.
+pub(super) async fn find(engine: &Engine, caller: &Caller, uri: &str) -> crate::error::Result<MemoryView> {
+    let (scope, id) = parse(uri).ok_or(Error::NotFound)?;
+    let args = ListArgs { scope: Some(scope), memory_id: Some(id), ..ListArgs::default() };
+    match engine.list(caller, args).await {
+        Ok(listed) => listed.memories.into_iter().next().ok_or(Error::NotFound),
+        Err(Error::Invalid { .. } | Error::ScopeNotGranted { .. } | Error::ActionNotGranted { .. }) => {
+            Err(Error::NotFound)
+        }
+        Err(error) => Err(error),
     }
+}
+
+fn resource(scope: &str, memory: &MemoryView) -> Resource {
     let mut annotations = Annotations::default();
     annotations.last_modified = Some(memory.created_at.to_rfc3339());
     Resource::new(uri_of(scope, &memory.id.to_string()), memory.id.to_string())
-        .with_title(title)
+        .with_title(title(&memory.content))
         .with_description(format!("{} memory of {scope}", memory.tier.as_str()))
         .with_mime_type(MEDIA_TYPE)
         .with_annotations(annotations)
 }
 
-fn uri_of(scope: &str, id: &str) -> String {
+/// How a memory's text begins, in one line.
+pub(super) fn title(content: &str) -> String {
+    let mut title: String =
+        content.chars().take(TITLE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if content.chars().nth(TITLE_CHARS).is_some() {
+        title.push('…');
+    }
+    title
+}
+
+pub(super) fn uri_of(scope: &str, id: &str) -> String {
     format!("{PREFIX}{}/{}", utf8_percent_encode(scope, ENCODED), utf8_percent_encode(id, ENCODED))
 }
 

@@ -61,4 +61,5 @@ async def use(client: Client, scope: str) -> None:
     assert (error["code"], error["field"]) == ("invalid_argument", "k"), error
 
 
-asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "auto"))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "auto"))

@@ -61,8 +61,13 @@ async fn service_of(app: &TestApp, change: impl FnOnce(&mut HttpSettings)) -> Se
     change(&mut settings);
     let clock = Clock::Fixed(app.clock.clone());
     let (engine, ends) = (app.engine.clone(), Ends::default());
-    let handler =
-        Handler::new(engine.clone(), settings.call_timeout, ends.calls.clone(), ends.subscriptions.clone());
+    let handler = Handler::new(
+        engine.clone(),
+        false,
+        settings.call_timeout,
+        ends.calls.clone(),
+        ends.subscriptions.clone(),
+    );
     let router = router(handler, engine, Arc::new(auth), clock, &settings, ends);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -8,9 +8,9 @@ use crate::support::files;
 /// From the top down: a module uses only modules of lower rows, as `lib.rs` says in short.
 const ROWS: &[&[&str]] = &[
     &["main"],
-    &["jobs_command", "token_command"],
+    &["jobs_command", "stdio_command", "token_command"],
     &["app", "doctor"],
-    &["http", "jobs"],
+    &["http", "jobs", "stdio"],
     // `config` is made of the settings of the parts that it configures.
     &["mcp", "config"],
     &["engine"],

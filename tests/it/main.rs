@@ -5,6 +5,7 @@
 
 mod alike;
 mod attack;
+mod connector;
 mod consolidate;
 mod degraded;
 mod embed;
@@ -38,6 +39,7 @@ mod second_wall;
 mod secrets;
 mod spaces;
 mod starts;
+mod stdio;
 mod store;
 mod support;
 mod sweeps;

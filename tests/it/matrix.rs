@@ -9,7 +9,7 @@ use memser::model::Action;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{ADMIN, TestApp, files};
+use crate::support::{ADMIN, TestApp, TestAppBuilder, files};
 
 /// What a tool is called with; none of it is refused for another reason than the scope, or changes what others find.
 fn arguments(tool: ToolName) -> Value {
@@ -21,6 +21,9 @@ fn arguments(tool: ToolName) -> Value {
         ToolName::Consolidate => json!({ "dry_run": true }),
         // Of a memory that is nowhere: `not_found` comes after every check of the grant.
         ToolName::Resolve => json!({ "memory_id": Uuid::nil(), "action": "keep_new" }),
+        ToolName::Search | ToolName::Fetch => {
+            unreachable!("they take no scope and have a matrix of their own")
+        }
     }
 }
 
@@ -106,16 +109,20 @@ fn verdict(status: u16, answer: &Value) -> Verdict {
     }
 }
 
-#[tokio::test]
-async fn every_tool_does_for_every_grant_what_it_should_and_no_more() {
-    let mut builder = TestApp::builder();
+/// Accepts the tokens as `token-0` and so on.
+fn with_tokens(mut builder: TestAppBuilder) -> TestAppBuilder {
     for (number, grants) in TOKENS.iter().enumerate() {
         let grants: Vec<String> =
             grants.iter().map(|(pattern, action)| format!("{pattern}={action}")).collect();
         let grants: Vec<&str> = grants.iter().map(String::as_str).collect();
         builder = builder.token(&format!("token-{number}"), &grants);
     }
-    let app = builder.start().await;
+    builder
+}
+
+#[tokio::test]
+async fn every_tool_does_for_every_grant_what_it_should_and_no_more() {
+    let app = with_tokens(TestApp::builder()).start().await;
     let (mut denied, mut stored_in) = (BTreeMap::<String, i64>::new(), BTreeSet::new());
     for (number, grants) in TOKENS.iter().enumerate() {
         let token = format!("token-{number}");
@@ -152,6 +159,42 @@ async fn every_tool_does_for_every_grant_what_it_should_and_no_more() {
     .await
     .unwrap();
     assert_eq!(audited.into_iter().collect::<BTreeMap<_, _>>(), denied, "each denied call is audited once");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn the_tools_for_connectors_show_every_token_what_it_may_read_and_nothing_else() {
+    let app = with_tokens(TestApp::builder()).set("MEMSER_CONNECTOR_TOOLS", "true").start().await;
+    let mut ids = Vec::new();
+    for scope in ["user:1", "user:2", "user:10", "other:1", "nobody"] {
+        let id = app.admin().store(scope, &format!("Anna likes green tea, says {scope}")).await;
+        ids.push((scope, format!("memory:///{}/{id}", scope.replace(':', "%3A"))));
+    }
+    for (number, grants) in TOKENS.iter().enumerate() {
+        let client = app.client(&format!("token-{number}"));
+        let allowed = |scope: &str| expected(grants, Action::Read, Some(&json!(scope))) == Verdict::Allowed;
+        let searched = client.ok("search", json!({ "query": "Who likes green tea?" })).await;
+        let results = searched["results"].as_array().unwrap();
+        let found: BTreeSet<&str> = results.iter().map(|found| found["id"].as_str().unwrap()).collect();
+        let wanted: BTreeSet<&str> =
+            ids.iter().filter(|(scope, _)| allowed(scope)).map(|(_, id)| id.as_str()).collect();
+        assert_eq!(found, wanted, "{grants:?}");
+        for (scope, id) in &ids {
+            if allowed(scope) {
+                let fetched = client.ok("fetch", json!({ "id": id })).await;
+                assert_eq!(fetched["text"], format!("Anna likes green tea, says {scope}"));
+            } else {
+                let absent = id.replace(id.rsplit('/').next().unwrap(), &Uuid::nil().to_string());
+                let refused = client.refused("fetch", json!({ "id": id })).await;
+                assert_eq!(
+                    refused,
+                    client.refused("fetch", json!({ "id": absent })).await,
+                    "{grants:?} {scope}"
+                );
+                assert_eq!(refused["code"], "not_found");
+            }
+        }
+    }
     app.stop().await;
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, ClientConfig};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -43,6 +45,25 @@ fn outline(tool: &Value) -> String {
     text
 }
 
+/// The one picture that is carried in the message.
+fn drawn(icons: &Value) -> String {
+    let [icon] = &icons.as_array().unwrap()[..] else { panic!("{icons}") };
+    assert_eq!(icon["mimeType"], "image/svg+xml");
+    let encoded = icon["src"].as_str().unwrap().strip_prefix("data:image/svg+xml;base64,").unwrap();
+    String::from_utf8(BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_server_has_a_title_and_a_picture() {
+    let app = TestApp::start().await;
+    let client = json!({ "name": "test", "version": "1" });
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let info = app.admin().rpc("initialize", hello).await["result"]["serverInfo"].clone();
+    assert_eq!(info["title"], "memser memory");
+    assert!(drawn(&info["icons"]).starts_with("<svg xmlns="), "{info}");
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn the_tools_are_these() {
     let app = TestApp::start().await;
@@ -50,6 +71,7 @@ async fn the_tools_are_these() {
     let tools = listed["result"]["tools"].as_array().unwrap();
     let outlines: Vec<String> = tools.iter().map(outline).collect();
     for tool in tools {
+        assert_eq!(drawn(&tool["icons"]).matches("<path d=").count(), 1, "{}", tool["name"]);
         assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{}", tool["name"]);
     }
     insta::assert_snapshot!(outlines.concat(), @r#"

@@ -8,6 +8,7 @@ pub mod issuer;
 pub mod plans;
 pub mod process;
 pub mod rows;
+pub mod stdio;
 pub mod stream;
 
 use std::collections::BTreeMap;

@@ -16,6 +16,17 @@ use super::account::{Account, memser_user};
 use super::installation::Installation;
 use super::{DATABASE, ROLE, SUPERUSER, hint, remove_folder};
 
+/// Why a data folder cannot be had now: another process has it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another memser (pid {pid}) uses {folder}: stop it, connect to it, or give this one its own MEMSER_DATA_DIR",
+    folder = .folder.display()
+)]
+pub struct Held {
+    pid: String,
+    folder: PathBuf,
+}
+
 /// The data folder, held by this process alone until it is dropped.
 #[derive(Debug)]
 pub(super) struct DataFolder {
@@ -171,10 +182,7 @@ fn lock(data_dir: &Path) -> anyhow::Result<Flock<File>> {
         Err((mut file, Errno::EWOULDBLOCK)) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
-            bail!(
-                "another memser (pid {pid}) uses {}: stop it, connect to it, or give this one its own MEMSER_DATA_DIR",
-                data_dir.display()
-            )
+            Err(Held { pid, folder: data_dir.to_owned() }.into())
         }
         Err((_, errno)) => Err(errno).with_context(explain),
     }
