@@ -71,13 +71,14 @@ pub async fn by_words(
                  from scopes where scope_id = $1
            ), asked as materialized (
                select term, word from unnest($2::text[], $3::int[]) as asked (term, word)
+           ), counted as materialized (
+               select word, sum((select count(*) from memory_term t
+                                  where t.scope_id = $1 and t.term = asked.term))::bigint as df
+                 from asked group by word
            ), weight as materialized (
                select word, df, ln(1 + (memories - least(df, memories) + 0.5::float8) / (df + 0.5::float8)) as idf,
                       memories > $17 and df > memories / 4 and row_number() over (order by df, word) > 1 as is_frequent
-                 from scope, (select word, sum((select count(*) from memory_term t
-                                                 where t.scope_id = $1 and t.term = asked.term))::bigint as df
-                                from asked group by word) counted
-                where df > 0
+                 from scope, counted where df > 0
            ), rough as materialized (
                select t.memory_id, sum(idf * tf * ($4::float8 + 1)
                                        / (tf + $4 * (1 - $5::float8 + $5 * len / (select average from scope)))) as score
