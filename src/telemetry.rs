@@ -1,5 +1,7 @@
 //! What is logged, and how.
 
+use std::io::IsTerminal;
+
 use anyhow::Context;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
@@ -18,7 +20,9 @@ const CAPPED: [&str; 3] = ["rmcp", "sqlx", "hyper"];
 pub fn start(filter: &str, json: bool) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("MEMSER_LOG={filter:?}"))?;
     let subscriber = tracing_subscriber::registry().with(filter).with(filter_fn(harmless));
-    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours are for a terminal: in a file they are noise.
+    let colours = std::io::stderr().is_terminal();
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
     let started =
         if json { subscriber.with(text.json()).try_init() } else { subscriber.with(text).try_init() };
     started.map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
