@@ -247,7 +247,8 @@ async fn the_working_tier_obeys_every_condition() {
             let found = client.ok("recall_memory", question.clone()).await;
             assert_eq!(contents(&found), [right], "{filter}");
             let reached = found["memories"][0]["score"].as_f64().unwrap();
-            question["min_score"] = json!(reached + 0.001);
+            // Not just above what it reached: a recall is counted, and that may lift it a little by then.
+            question["min_score"] = json!(1);
             assert_eq!(contents(&client.ok("recall_memory", question.clone()).await), Vec::<String>::new());
             question["min_score"] = json!(reached - 0.001);
             question["max_chars"] = json!(right.len() - 1);

@@ -1,13 +1,18 @@
 //! `memser stdio`, as a client that starts a command uses it: on the store itself, and on a memser elsewhere.
 
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::support::process::{Running, complaint, data_folder, memser, output, postmaster};
 use crate::support::stdio::Piped;
 use crate::support::{ADMIN, TestApp, TestDatabase};
+
+/// When something that ought to happen is not going to.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// On the private Postgres of a data folder.
 fn local(data: &Path, arguments: &[&str]) -> Piped {
@@ -135,9 +140,12 @@ async fn held_up(database: &TestDatabase) -> sqlx::PgConnection {
 async fn wait_for(connection: &mut sqlx::PgConnection, waiting: i64) {
     let count = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
                   where locktype = 'advisory' and objid = 77 and not granted and datname = current_database()";
-    while sqlx::query_scalar::<_, i64>(count).fetch_one(&mut *connection).await.unwrap() != waiting {
-        tokio::task::yield_now().await;
-    }
+    let reached = async {
+        while sqlx::query_scalar::<_, i64>(count).fetch_one(&mut *connection).await.unwrap() != waiting {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, reached).await.expect("as many calls wait");
 }
 
 #[tokio::test]
@@ -264,9 +272,12 @@ async fn sweeps_run_for_whoever_has_nothing_but_stdio() {
     piped.shake_hands();
     let mut connection = app.database.connect().await;
     let facts = "select count(*) from memories where tier = 'semantic'";
-    while sqlx::query_scalar::<_, i64>(facts).fetch_one(&mut connection).await.unwrap() == 0 {
-        tokio::task::yield_now().await;
-    }
+    let swept = async {
+        while sqlx::query_scalar::<_, i64>(facts).fetch_one(&mut connection).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, swept).await.expect("a sweep makes a fact");
     piped.close();
     assert_eq!(piped.end().0, Some(0));
     app.stop().await;
