@@ -306,7 +306,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
     })
 }
 
-fn new_memory(content: &str, now: DateTime<Utc>) -> Memory {
+pub(crate) fn new_memory(content: &str, now: DateTime<Utc>) -> Memory {
     Memory {
         id: Uuid::new_v4(),
         tier: Tier::Episodic,

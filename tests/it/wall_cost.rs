@@ -7,11 +7,12 @@ use memser::db::memory::NewMemory;
 use memser::db::recall::{Asked, Filter};
 use memser::db::space::Space;
 use memser::db::{Db, Pooler, ScopeId, Tx, memory, recall};
-use memser::model::{Memory, Tier};
+use memser::model::Memory;
 use memser::text;
 use sqlx::ConnectOptions;
 use uuid::Uuid;
 
+use crate::second_wall::new_memory;
 use crate::support::{TestApp, bulk, start_of_time};
 
 const MEMORIES: usize = 9_000;
@@ -35,24 +36,7 @@ async fn work(db: &Db, part: &str, of: &Subject) -> Duration {
         text::analyse("Anna painted a violin").terms.into_iter().map(|(term, _)| term).collect();
     let words: Vec<i32> = (0..).take(terms.len()).collect();
     let now = of.clock.now();
-    let memory = Memory {
-        id: of.clock.new_id(),
-        tier: Tier::Episodic,
-        content: "Anna painted a violin in the evening".to_owned(),
-        tags: vec![],
-        source: None,
-        actor: None,
-        metadata: std::collections::BTreeMap::new(),
-        confidence: 0.5,
-        support: 1,
-        created_at: now,
-        occurred_at: None,
-        valid_from: now,
-        valid_to: None,
-        superseded_by: None,
-        superseded_reason: None,
-        expires_at: None,
-    };
+    let memory = Memory { id: of.clock.new_id(), ..new_memory("Anna painted a violin in the evening", now) };
     let analysis = text::analyse(&memory.content);
     let mut tx = Tx::for_scope(db, of.scope).await.unwrap();
     let size = recall::size(&mut tx, of.scope).await.unwrap().0;
