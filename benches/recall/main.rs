@@ -32,7 +32,7 @@ mod rows;
 use std::time::Instant;
 
 use chrono::TimeDelta;
-use memser::db::memory::fetch;
+use memser::db::memory::fetch_related;
 use memser::db::recall::{Asked, Filter, ScopeSize, by_meaning, by_words, size};
 use memser::db::space::{self, Space};
 use memser::db::{Db, Pooler, ScopeId, Tx};
@@ -50,6 +50,7 @@ const TOP: usize = 20;
 
 struct Bench {
     data: Data,
+    url: String,
     db: Db,
     superuser: PgConnection,
     space: Space,
@@ -77,7 +78,7 @@ async fn main() {
     rows::write(&mut superuser, &data.take_rows()).await;
     sqlx::raw_sql("vacuum analyze").execute(&mut superuser).await.unwrap();
     println!("{} memories written in {:.0} s\n", data.count(), began.elapsed().as_secs_f64());
-    let mut bench = Bench { data, db, superuser, space };
+    let mut bench = Bench { data, url: database.url.clone(), db, superuser, space };
     bench.overlap().await;
     bench.filters().await;
     bench.executions().await;
@@ -111,7 +112,7 @@ impl Bench {
     async fn near(&self, tx: &mut Tx, scope: &Scope<'_>, query: &[f32], filter: &Filter) -> (Vec<Uuid>, f64) {
         let began = Instant::now();
         let near = by_meaning(tx, scope.id, self.space, query, scope.size, filter, POOL).await.unwrap();
-        (near.hits.iter().map(|hit| hit.id).collect(), began.elapsed().as_secs_f64() * 1e3)
+        (near.iter().map(|hit| hit.id).collect(), began.elapsed().as_secs_f64() * 1e3)
     }
 
     /// The share of the exact best `TOP` among the first `TOP` of `ids`. What is as near as the last counts as well.
@@ -266,6 +267,8 @@ impl Bench {
         println!(
             "| Rows of the scope | Words | Postings | Bare | By words | Ratio |\n|---|---|---|---|---|---|"
         );
+        // A connection beside that of the bare scan.
+        let db = Db::new(self.url.parse().unwrap(), 1, Pooler::None);
         for name in ["ten", "large"] {
             let (mut tx, scope) = self.inside(name).await;
             for (label, questions) in self.data.questions(name) {
@@ -287,8 +290,9 @@ impl Bench {
                         .await
                         .unwrap();
                         bare.push(began.elapsed().as_secs_f64() * 1e3);
+                        let mut recall = Tx::for_recall(&db, scope.id).await.unwrap();
                         let began = Instant::now();
-                        by_words(&mut tx, scope.id, asked, None, &Filter::default(), POOL).await.unwrap();
+                        by_words(&mut recall, scope.id, asked, None, &Filter::default(), POOL).await.unwrap();
                         whole.push(began.elapsed().as_secs_f64() * 1e3);
                         postings.push(count as f64);
                     }
@@ -327,7 +331,7 @@ impl Bench {
         println!("\nPlans: rows, loops and buffers are what Postgres counted");
         let plans = plans::Plans::listen();
         for (name, narrow) in [("small-0", false), ("large", false), ("large", true)] {
-            let (mut tx, scope) = self.inside(name).await;
+            let scope = self.inside(name).await.1;
             let tags = if narrow { vec!["rare".to_owned()] } else { Vec::new() };
             let filter = Filter { tags, ..Filter::default() };
             let words = self.data.questions(name)[0].1[0].clone();
@@ -337,12 +341,12 @@ impl Bench {
             let asked = Asked { terms: &terms, words: &numbers, k1: 1.2, b: 0.75 };
             // Once before, so that what is counted is not the first look at the catalogue.
             for _ in 0..2 {
+                let mut tx = Tx::for_recall(&self.db, scope.id).await.unwrap();
                 plans.take();
                 let found = by_words(&mut tx, scope.id, asked, Some(start()), &filter, POOL).await.unwrap();
                 let (near, _) = self.near(&mut tx, &scope, self.data.query(1), &filter).await;
-                let ids: Vec<Uuid> =
-                    found.hits.iter().map(|hit| hit.id).chain(near).chain(found.related).collect();
-                fetch(&mut tx, scope.id, &ids).await.unwrap();
+                let ids: Vec<Uuid> = found.hits.iter().map(|hit| hit.id).chain(near).collect();
+                fetch_related(&mut tx, scope.id, &ids).await.unwrap();
             }
             for (label, executed) in ["words", "meaning", "fetch"].iter().zip(plans.take()) {
                 println!("\n{label}, {} rows{}", scope.rows.len(), if narrow { ", a rare tag" } else { "" });

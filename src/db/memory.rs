@@ -203,8 +203,41 @@ pub struct StoredMemory {
 /// # Errors
 /// When the connection is lost.
 pub async fn fetch(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<StoredMemory>> {
+    read(tx, scope, ids, false).await
+}
+
+/// Reads memories by id and what ranking them takes: the memories before and after each of the same source, and the facts
+/// that any of these were consolidated into.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn fetch_related(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<StoredMemory>> {
+    read(tx, scope, ids, true).await
+}
+
+/// Each memory is looked up by its key: joined in any other way, Postgres was seen to read a whole index of the scope.
+async fn read(tx: &mut Tx, scope: ScopeId, ids: &[Uuid], related: bool) -> Result<Vec<StoredMemory>> {
     let rows = sqlx::query!(
-        r#"select m.id, m.tier, m.content, m.tags, m.source, m.actor,
+        r#"with hit as materialized (
+               select source, seq, case when superseded_reason = 'consolidated' then superseded_by end as fact
+                 from memories where $3 and scope_id = $1 and id = any($2)
+           ), beside as materialized (
+               select near.id, case when near.superseded_reason = 'consolidated' then near.superseded_by end as fact
+                 from hit cross join lateral (
+                     (select p.id, p.superseded_by, p.superseded_reason from memories p
+                       where p.scope_id = $1 and p.source = hit.source and p.seq < hit.seq
+                       order by p.seq desc limit 1)
+                     union all
+                     (select n.id, n.superseded_by, n.superseded_reason from memories n
+                       where n.scope_id = $1 and n.source = hit.source and n.seq > hit.seq
+                       order by n.seq limit 1)) near
+           ), wanted as materialized (
+               select id from unnest($2::uuid[]) as given (id)
+               union select fact from hit
+               union select id from beside
+               union select fact from beside
+           )
+           select m.id, m.tier, m.content, m.tags, m.source, m.actor,
                   m.metadata as "metadata: Json<BTreeMap<String, serde_json::Value>>",
                   m.confidence, m.support, m.created_at, m.occurred_at, m.valid_from, m.valid_to, m.superseded_by,
                   m.superseded_reason,
@@ -224,10 +257,11 @@ pub async fn fetch(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Stor
                   (select n.id from memories n
                     where n.scope_id = $1 and n.source = m.source and n.seq > m.seq
                     order by n.seq limit 1) as next
-             from memories m
-            where m.scope_id = $1 and m.id = any($2)"#,
+             from wanted cross join lateral (
+                 select * from memories where scope_id = $1 and memories.id = wanted.id limit 1) m"#,
         scope.0,
-        ids
+        ids,
+        related
     )
     .fetch_all(tx.conn())
     .await?;

@@ -1,15 +1,18 @@
 //! Recall's candidates: which memories share words or meaning with a query. Ranking them is the engine's business.
 //!
 //! A recall is three statements: [`by_words`], which also tells what the other two need to know of the scope,
-//! [`by_meaning`], and [`fetch`](super::memory::fetch) of what both found and of what belongs to it.
+//! [`by_meaning`], and [`fetch_related`](super::memory::fetch_related) of what both found and of what belongs to it.
 
 mod meaning;
 mod words;
 
-pub use meaning::{Near, by_meaning};
+pub use meaning::by_meaning;
 pub use words::{Asked, Found, by_words};
 
 use chrono::{DateTime, Utc};
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
 use uuid::Uuid;
 
 use super::{ScopeId, Tx};
@@ -48,7 +51,32 @@ impl Filter {
             || self.occurred_before.is_some()
             || self.as_of.is_some()
     }
+
+    /// Binds the parameters of [`FILTER`].
+    fn bind<'q>(&'q self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
+        query
+            .bind(&self.tags)
+            .bind(self.any_tag)
+            .bind(&self.source)
+            .bind(&self.tiers)
+            .bind(self.occurred_after)
+            .bind(self.occurred_before)
+            .bind(self.as_of)
+            .bind(self.superseded)
+            .bind(self.originals)
+    }
 }
+
+/// What a memory `m` has to be like. Every statement that asks for candidates has the scope and what is asked for as its
+/// first two parameters, and then the filter's.
+const FILTER: &str = "(cardinality($3::text[]) = 0 or case when $4 then m.tags && $3 else m.tags @> $3 end)
+            and ($5::text is null or m.source = $5)
+            and (cardinality($6::text[]) = 0 or m.tier = any($6))
+            and ($7::timestamptz is null or coalesce(m.occurred_at, m.created_at) >= $7)
+            and ($8::timestamptz is null or coalesce(m.occurred_at, m.created_at) < $8)
+            and case when $9::timestamptz is not null
+                     then m.valid_from <= $9 and (m.valid_to is null or m.valid_to > $9)
+                     else $10 or m.valid_to is null or ($11 and m.superseded_reason = 'consolidated') end";
 
 /// A candidate of one arm with that arm's raw score.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,6 +7,16 @@ use super::change::Changes;
 use super::{Db, Pooler, ScopeId};
 use crate::error::Result;
 
+/// Has Postgres plan every further execution for its values: the plan that it would keep knows neither how large the scope
+/// is nor which filters are in use, and was seen to join memories by a full scan.
+pub(super) const PLAN_FOR_VALUES: &str =
+    "set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true)";
+
+/// Has Postgres keep one plan, made of lookups in indexes also while a table is still empty. For statements that leave no
+/// other choice for values to make.
+const KEEP_PLAN: &str =
+    "set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)";
+
 /// A transaction behind the second wall. Rolled back unless committed.
 #[derive(Debug)]
 pub struct Tx {
@@ -20,7 +30,16 @@ impl Tx {
     /// # Errors
     /// `unavailable` when no connection is to be had.
     pub async fn for_scope(db: &Db, scope: ScopeId) -> Result<Self> {
-        Self::open(db, &scope.0.to_string()).await
+        Self::open(db, &scope.0.to_string(), PLAN_FOR_VALUES).await
+    }
+
+    /// As [`for_scope`](Self::for_scope), but its first statement is to be [`by_words`](super::recall::by_words), whose
+    /// plan is kept from one recall to the next. Planning it takes as long as running it does in a small scope.
+    ///
+    /// # Errors
+    /// `unavailable` when no connection is to be had.
+    pub async fn for_recall(db: &Db, scope: ScopeId) -> Result<Self> {
+        Self::open(db, &scope.0.to_string(), KEEP_PLAN).await
     }
 
     /// Sees every scope: for jobs, for administration, and for finding a scope's id by its name.
@@ -28,7 +47,7 @@ impl Tx {
     /// # Errors
     /// `unavailable` when no connection is to be had.
     pub async fn all_scopes(db: &Db) -> Result<Self> {
-        Self::open(db, "*").await
+        Self::open(db, "*", PLAN_FOR_VALUES).await
     }
 
     /// Sees no scope: for tables that belong to none.
@@ -36,27 +55,25 @@ impl Tx {
     /// # Errors
     /// `unavailable` when no connection is to be had.
     pub async fn of_no_scope(db: &Db) -> Result<Self> {
-        Self::open(db, "").await
+        Self::open(db, "", PLAN_FOR_VALUES).await
     }
 
     /// Begin and settings travel together. `seen` is a number, `*` or nothing, so that it needs no quoting.
     ///
-    /// Every execution is planned for its values: the plan that Postgres would keep from the sixth execution on knows
-    /// neither how large the scope is nor which filters are in use, and was seen to join memories by a full scan.
     /// Vector indexes are scanned on until enough rows pass the filter, in an order that is only nearly right: a strict
     /// one leaves out what turns up later than something farther away. Postgres takes these settings before it loads the
     /// extension, too.
     ///
     /// Behind a pooler of transactions, the session may have prepared statements of another client under the names that
     /// this one is about to give.
-    async fn open(db: &Db, seen: &str) -> Result<Self> {
+    async fn open(db: &Db, seen: &str, planning: &str) -> Result<Self> {
         let clear = match db.pooler {
             Pooler::None => "",
             Pooler::Transaction => "deallocate all;",
         };
         let begin = format!(
             "begin; {clear} select set_config('memser.scope_id', '{seen}', true), \
-                           set_config('plan_cache_mode', 'force_custom_plan', true), \
+                           {planning}, \
                            set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"
         );

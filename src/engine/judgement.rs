@@ -203,6 +203,6 @@ impl Engine {
         let near = by_meaning(tx, scope, model.space, vector, size, &Filter::default(), JUDGED).await?;
         let thresholds = model.tuning.thresholds;
         let least = thresholds.duplicate.min(thresholds.conflict);
-        Ok(near.hits.into_iter().filter(|hit| hit.score >= least).collect())
+        Ok(near.into_iter().filter(|hit| hit.score >= least).collect())
     }
 }

@@ -14,8 +14,8 @@ use super::score::{Bm25, Candidate, Posting, Scored, Weights, collapse_near_iden
 use super::{Call, Engine, view, view_of};
 use crate::api::{MemoryView, RecallAnswer, RecallArgs, RecalledMemory, WhyParts};
 use crate::auth::Caller;
-use crate::db::memory::{StoredMemory, fetch};
-use crate::db::recall::{Asked, Filter, Hit, Near, ScopeSize, by_meaning, by_words};
+use crate::db::memory::{StoredMemory, fetch_related};
+use crate::db::recall::{Asked, Filter, Hit, ScopeSize, by_meaning, by_words};
 use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
@@ -171,7 +171,7 @@ impl Engine {
             Asked { terms: &terms, words: &numbers, k1: self.settings.bm25.k1, b: self.settings.bm25.b };
         let durable = question.wants(Tier::Episodic) || question.wants(Tier::Semantic);
         let mut pool = Pool::default();
-        let mut tx = Tx::for_scope(&self.db, scope).await?;
+        let mut tx = Tx::for_recall(&self.db, scope).await?;
         let alive_at = (question.wants(Tier::Working) && self.working.is_in_database()).then_some(now);
         let found =
             by_words(&mut tx, scope, asked, alive_at, &question.filter, if durable { limit } else { 0 })
@@ -186,18 +186,16 @@ impl Engine {
                     by_meaning(&mut tx, scope, model.space, vector, found.size, &question.filter, limit)
                         .await?
                 }
-                None => Near::default(),
+                None => Vec::new(),
             };
             for Hit { id, score } in found.hits {
                 pool.signals.entry(id).or_default().lexical = Some(score);
             }
-            for Hit { id, score } in near.hits {
+            for Hit { id, score } in near {
                 pool.signals.entry(id).or_default().vector = Some(score);
             }
-            let related = found.related.into_iter().chain(near.related);
-            let ids: HashSet<Uuid> = pool.signals.keys().copied().chain(related).collect();
-            let ids: Vec<Uuid> = ids.into_iter().collect();
-            lend_to_facts(&mut pool, fetch(&mut tx, scope, &ids).await?, question);
+            let ids: Vec<Uuid> = pool.signals.keys().copied().collect();
+            lend_to_facts(&mut pool, fetch_related(&mut tx, scope, &ids).await?, question);
         }
         tx.commit().await?;
         let beside = Working::read(found.working)?;

@@ -106,7 +106,7 @@ async fn words_and_meaning_obey_every_condition() {
         let words = by_words(&mut tx, scope, asked, None, &filter, 50).await.unwrap();
         assert_eq!(words.hits.iter().map(|hit| hit.id).collect::<BTreeSet<_>>(), expected, "words: {name}");
         let near = by_meaning(&mut tx, scope, space, &[0.8, 0.6], size, &filter, 50).await.unwrap();
-        assert_eq!(near.hits.iter().map(|hit| hit.id).collect::<BTreeSet<_>>(), expected, "meaning: {name}");
+        assert_eq!(near.iter().map(|hit| hit.id).collect::<BTreeSet<_>>(), expected, "meaning: {name}");
     }
     drop(tx);
     db.close().await;

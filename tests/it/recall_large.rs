@@ -183,7 +183,7 @@ async fn what_the_index_does_not_reach_is_found_by_a_scan() {
     let (mut tx, scope, size, space) = inside(&app, &db, "many").await;
     plans.take();
     let near = by_meaning(&mut tx, scope, space, &query, size, &Filter::default(), 50).await.unwrap();
-    assert_eq!(near.hits.len(), 50);
+    assert_eq!(near.len(), 50);
     let executed = plans.take();
     let meaning = executed.iter().find(|executed| executed.statement.contains("memory_embedding")).unwrap();
     let all = nodes(&meaning.plan);
@@ -212,13 +212,13 @@ async fn the_best_by_meaning_are_those_of_an_exact_scan() {
         let mut right = 0;
         for query in (0..6).map(|query| direction(1_000_000 + query)) {
             let near = by_meaning(&mut tx, scope, space, &query, size, &Filter::default(), 50).await.unwrap();
-            assert_eq!(near.hits.len(), 50);
+            assert_eq!(near.len(), 50);
             let cosine = |number| direction(number).iter().zip(&query).map(|(a, b)| a * b).sum::<f32>();
             let mut exact: Vec<(f32, Uuid)> =
                 stored.iter().map(|(number, id)| (cosine(*number), *id)).collect();
             exact.sort_by(|a, b| b.0.total_cmp(&a.0));
             let best: Vec<Uuid> = exact[..20].iter().map(|(_, id)| *id).collect();
-            right += near.hits[..20].iter().filter(|hit| best.contains(&hit.id)).count();
+            right += near[..20].iter().filter(|hit| best.contains(&hit.id)).count();
         }
         let share = f64::from(u32::try_from(right).unwrap()) / 120.0;
         assert!(share >= at_least, "{share} of {count}");

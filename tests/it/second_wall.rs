@@ -31,7 +31,7 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 58] = [
+const FUNCTIONS: [&str; 59] = [
     "consolidation::queue",
     "consolidation::members",
     "consolidation::nearest",
@@ -56,6 +56,7 @@ const FUNCTIONS: [&str; 58] = [
     "memory::active_with_hash",
     "memory::stated",
     "memory::fetch",
+    "memory::fetch_related",
     "recall::size",
     "recall::by_words",
     "recall::by_meaning",
@@ -256,6 +257,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             None
         }
         "memory::active_with_hash" => Some(memory::active_with_hash(tx, at, &of.hash).await?.is_some()),
+        "memory::fetch_related" => Some(!memory::fetch_related(tx, at, ids).await?.is_empty()),
         "memory::fetch" => Some(!memory::fetch(tx, at, ids).await?.is_empty()),
         "memory::support" => Some(memory::support(tx, at, ids[0], Some("s"), 0.1, now).await?.0 > 0),
         "memory::insert" => {
@@ -277,9 +279,9 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             Some(!recall::by_words(tx, at, asked, None, &filter, 10).await?.hits.is_empty())
         }
         "recall::by_meaning" => {
-            let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?.hits;
+            let exact = recall::by_meaning(tx, at, of.space, &of.vector, size, &filter, 10).await?;
             let large = ScopeSize { memories: 1_000_000, vectors: 1_000_000, ..size };
-            let indexed = recall::by_meaning(tx, at, of.space, &of.vector, large, &filter, 10).await?.hits;
+            let indexed = recall::by_meaning(tx, at, of.space, &of.vector, large, &filter, 10).await?;
             assert_eq!(exact.is_empty(), indexed.is_empty());
             Some(!exact.is_empty())
         }

@@ -50,7 +50,7 @@ async fn work(db: &Db, part: &str, of: &Subject) -> Duration {
         "candidates by meaning" => {
             let filter = Filter::default();
             let near = recall::by_meaning(&mut tx, of.scope, of.space, &of.vector, size, &filter, 50).await;
-            near.unwrap().hits.len()
+            near.unwrap().len()
         }
         "50 memories by id" => memory::fetch(&mut tx, of.scope, &of.ids).await.unwrap().len(),
         _ => {

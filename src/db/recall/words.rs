@@ -1,10 +1,14 @@
 //! Candidates by words: BM25 over the postings.
 
+use std::sync::LazyLock;
+
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
-use super::{Filter, Hit, ScopeSize};
+use super::{FILTER, Filter, Hit, ScopeSize};
+use crate::db::tx::PLAN_FOR_VALUES;
 use crate::db::{ScopeId, Tx, working};
 use crate::error::Result;
 
@@ -40,9 +44,6 @@ pub struct Found {
     pub frequencies: Vec<(i32, i64)>,
     /// Best first.
     pub hits: Vec<Hit>,
-    /// What ranking the hits takes: the memories before and after each of the same source, and the facts that they were
-    /// consolidated into.
-    pub related: Vec<Uuid>,
     /// The working memories that the database holds.
     pub working: Vec<working::Row>,
 }
@@ -56,7 +57,6 @@ pub struct Found {
 ///
 /// # Errors
 /// When the connection is lost.
-#[expect(clippy::too_many_lines, reason = "one statement")]
 pub async fn by_words(
     tx: &mut Tx,
     scope: ScopeId,
@@ -65,109 +65,107 @@ pub async fn by_words(
     filter: &Filter,
     limit: i64,
 ) -> Result<Found> {
-    let row = sqlx::query!(
-        r#"with scope as materialized (
+    let query = sqlx::query(AssertSqlSafe(STATEMENT.as_str())).bind(scope.0).bind(asked.terms);
+    let row = filter
+        .bind(query)
+        .bind(limit)
+        .bind(asked.words)
+        .bind(f64::from(asked.k1))
+        .bind(f64::from(asked.b))
+        .bind(WEIGHED)
+        .bind(LARGE)
+        .bind(alive_at)
+        .fetch_one(tx.conn())
+        .await?;
+    let (ids, scores): (Vec<Uuid>, Vec<f32>) = (row.try_get("ids")?, row.try_get("scores")?);
+    let (words, frequencies): (Vec<i32>, Vec<i64>) = (row.try_get("words")?, row.try_get("frequencies")?);
+    let working: Json<Vec<working::Row>> = row.try_get("working")?;
+    Ok(Found {
+        size: ScopeSize {
+            memories: row.try_get("memories")?,
+            average_tokens: row.try_get("average")?,
+            vectors: row.try_get("vectors")?,
+        },
+        active: row.try_get("active")?,
+        frequencies: words.into_iter().zip(frequencies).collect(),
+        hits: ids.into_iter().zip(scores).map(|(id, score)| Hit { id, score }).collect(),
+        working: working.0,
+    })
+}
+
+/// Of one shape for every scope and filter, so that its plan may be kept ([`Tx::for_recall`]): `lateral` with `offset` or
+/// `limit` leaves Postgres no way but to look each word and each memory up in its index.
+///
+/// Four times as many of the best as are asked for are usually enough for a filter that drops the superseded; sorting
+/// only these takes a fraction of sorting all. Where they are not enough, all are scored again: two in a row are rare.
+static STATEMENT: LazyLock<String> = LazyLock::new(|| {
+    let admitted = format!(
+        "cross join lateral (
+                 select from memories m where m.scope_id = $1 and m.id = best.memory_id and {FILTER} limit 1) m
+                order by score desc, memory_id desc limit (select size from pool)"
+    );
+    format!(
+        "with scope as materialized (
                select memories, greatest(tokens::float8 / greatest(memories, 1), 1) as average
                  from scopes where scope_id = $1
-           ), asked as materialized (
-               select term, word from unnest($2::text[], $3::int[]) as asked (term, word)
            ), counted as materialized (
-               select word, sum((select count(*) from memory_term t
-                                  where t.scope_id = $1 and t.term = asked.term))::bigint as df
-                 from asked group by word
+               select word, array_agg(term) as terms,
+                      sum((select count(*) from memory_term t
+                            where t.scope_id = $1 and t.term = asked.term))::bigint as df
+                 from unnest($2::text[], $13::int[]) as asked (term, word) group by word
            ), weight as materialized (
-               select word, df, ln(1 + (memories - least(df, memories) + 0.5::float8) / (df + 0.5::float8)) as idf,
-                      memories > $17 and df > memories / 4 and row_number() over (order by df, word) > 1 as is_frequent
+               select word, terms, df, $14::float8 * (1 - $15::float8) as base, $14 * $15 / average as slope,
+                      ($14 + 1) * ln(1 + (memories - least(df, memories) + 0.5::float8) / (df + 0.5::float8)) as gain,
+                      memories > $17::bigint and df > memories / 4
+                          and row_number() over (order by df, word) > 1 as is_frequent
                  from scope, counted where df > 0
-           ), rough as materialized (
-               select t.memory_id, sum(idf * tf * ($4::float8 + 1)
-                                       / (tf + $4 * (1 - $5::float8 + $5 * len / (select average from scope)))) as score
-                 from asked join weight using (word)
-                 join memory_term t on t.scope_id = $1 and t.term = asked.term
+           ), pool as materialized (
+               select coalesce(bool_or(is_frequent), false) as has_frequent,
+                      case when bool_or(is_frequent) then greatest($12::bigint, $16::bigint) else $12 end as size
+                 from weight
+           ), rough as not materialized (
+               select memory_id, sum(gain * tf / (tf + base + slope * len)) as score
+                 from weight cross join lateral (
+                     select memory_id, tf, len from memory_term t
+                      where t.scope_id = $1 and t.term = any(weight.terms) offset 0) posting
                 where not is_frequent
-                group by t.memory_id
+                group by memory_id
+           ), first as materialized (
+               select memory_id as id, score
+                 from (select memory_id, score from rough
+                        order by score desc, memory_id desc limit 4 * (select size from pool)) best
+                 {admitted}
+           ), rest as materialized (
+               select memory_id as id, score
+                 from (select memory_id, score from rough where (select count(*) from first) < (select size from pool)
+                        order by score desc, memory_id desc offset 0) best
+                 {admitted}
            ), candidate as materialized (
-               select m.id, best.score, m.source, m.seq, m.superseded_by, m.superseded_reason
-                 from (select memory_id, score from rough order by score desc, memory_id desc offset 0) best
-                 join memories m on m.scope_id = $1 and m.id = best.memory_id
-                where (cardinality($6::text[]) = 0 or case when $7 then m.tags && $6 else m.tags @> $6 end)
-                  and ($8::text is null or m.source = $8)
-                  and (cardinality($9::text[]) = 0 or m.tier = any($9))
-                  and ($10::timestamptz is null or coalesce(m.occurred_at, m.created_at) >= $10)
-                  and ($11::timestamptz is null or coalesce(m.occurred_at, m.created_at) < $11)
-                  and case when $12::timestamptz is not null
-                           then m.valid_from <= $12 and (m.valid_to is null or m.valid_to > $12)
-                           else $13 or m.valid_to is null or ($14 and m.superseded_reason = 'consolidated') end
-                order by best.score desc, best.memory_id desc
-                limit case when exists (select from weight where is_frequent)
-                           then greatest($15::bigint, $16::bigint) else $15 end
+               select id, score from first where (select count(*) from first) >= (select size from pool)
+               union all
+               select id, score from rest
            ), best as materialized (
-               select id, source, seq, superseded_by, superseded_reason,
-                      score + case when exists (select from weight where is_frequent) then
-                          coalesce((select sum(idf * tf * ($4 + 1)
-                                               / (tf + $4 * (1 - $5 + $5 * len / (select average from scope))))
-                                      from weight join asked using (word)
-                                      join memory_term t on t.scope_id = $1 and t.term = asked.term
-                                                        and t.memory_id = candidate.id
+               select id, score + case when (select has_frequent from pool) then
+                          coalesce((select sum(gain * tf / (tf + base + slope * len))
+                                      from weight join memory_term t on t.scope_id = $1 and t.term = any(weight.terms)
+                                                                    and t.memory_id = candidate.id
                                      where is_frequent), 0)
                           else 0 end as score
-                 from candidate order by score desc, id desc limit $15
+                 from candidate order by score desc, id desc limit $12
            )
-           select scope.memories as "memories!", scope.average as "average!",
-                  (select reltuples::bigint from pg_class where oid = 'memory_embedding'::regclass) as "vectors!",
-                  (select space_id from embedding_spaces where state = 'active') as "active!",
-                  array(select word from weight order by word) as "words!",
-                  array(select df from weight order by word) as "frequencies!",
-                  array(select id from best order by score desc, id desc) as "ids!",
-                  array(select score::real from best order by score desc, id desc) as "scores!",
-                  array(select related.id from best, lateral (
-                            select best.superseded_by as id where best.superseded_reason = 'consolidated'
-                            union all
-                            select beside.id
-                              from ((select p.id, p.superseded_by, p.superseded_reason from memories p
-                                      where p.scope_id = $1 and p.source = best.source and p.seq < best.seq
-                                      order by p.seq desc limit 1)
-                                    union all
-                                    (select n.id, n.superseded_by, n.superseded_reason from memories n
-                                      where n.scope_id = $1 and n.source = best.source and n.seq > best.seq
-                                      order by n.seq limit 1)) near,
-                                   lateral (values (near.id), (case when near.superseded_reason = 'consolidated'
-                                                                    then near.superseded_by end)) beside (id)) related
-                         where related.id is not null) as "related!",
+           select scope.memories, scope.average,
+                  (select reltuples::bigint from pg_class where oid = 'memory_embedding'::regclass) as vectors,
+                  (select space_id from embedding_spaces where state = 'active') as active,
+                  array(select word from weight order by word) as words,
+                  array(select df from weight order by word) as frequencies,
+                  array(select id from best order by score desc, id desc) as ids,
+                  array(select score::real from best order by score desc, id desc) as scores,
                   (select coalesce(jsonb_agg(jsonb_build_object(
                               'id', w.id, 'support', (w.entry ->> 'support')::integer,
                               'entry', w.entry, 'expires_at', w.expires_at)), '[]')
                      from working_memories w
-                    where w.scope_id = $1 and w.expires_at > $18) as "working!: Json<Vec<working::Row>>"
-             from scope"#,
-        scope.0,
-        asked.terms,
-        asked.words,
-        f64::from(asked.k1),
-        f64::from(asked.b),
-        &filter.tags,
-        filter.any_tag,
-        filter.source,
-        &filter.tiers,
-        filter.occurred_after,
-        filter.occurred_before,
-        filter.as_of,
-        filter.superseded,
-        filter.originals,
-        limit,
-        WEIGHED,
-        LARGE,
-        alive_at
+                    where w.scope_id = $1 and w.expires_at > $18::timestamptz) as working,
+                  {PLAN_FOR_VALUES}
+             from scope"
     )
-    .fetch_one(tx.conn())
-    .await?;
-    let hits = row.ids.into_iter().zip(row.scores).map(|(id, score)| Hit { id, score }).collect();
-    Ok(Found {
-        size: ScopeSize { memories: row.memories, average_tokens: row.average, vectors: row.vectors },
-        active: row.active,
-        frequencies: row.words.into_iter().zip(row.frequencies).collect(),
-        hits,
-        related: row.related,
-        working: row.working.0,
-    })
-}
+});
