@@ -325,7 +325,7 @@ async fn a_recall_is_three_statements_whose_plans_fit_the_scope_and_stay() {
             for node in postings {
                 assert_eq!(node["Node Type"], "Index Only Scan", "{node}");
                 let condition = node["Index Cond"].as_str().unwrap();
-                assert!(condition.contains("scope_id = ") && condition.contains("term = "), "{node}");
+                assert!(condition.contains("(scope_id = $1) AND (term >= "), "{node}");
                 assert!(node["Filter"].as_str().unwrap().contains("InitPlan"), "no wall: {node}");
             }
             let vectors: Vec<&Value> =
@@ -342,6 +342,39 @@ async fn a_recall_is_three_statements_whose_plans_fit_the_scope_and_stay() {
             telling.engine.flush().await;
         }
         assert_eq!(shapes.len(), 1, "the plans of {scope} changed: {shapes:#?}");
+    }
+    telling.stop().await;
+    app.stop().await;
+}
+
+/// The plan of the words is made once on each connection, maybe while the tables are empty, and has to do when they are not.
+#[tokio::test]
+async fn the_plan_of_the_words_that_is_kept_is_one_of_lookups_from_the_start() {
+    let app = TestApp::start().await;
+    tell(&mut app.database.connect().await).await;
+    let telling = TestApp::builder().beside(&app).set("DATABASE_MAX_CONNECTIONS", "2").start().await;
+    let client = telling.admin();
+    let plans = Plans::listen();
+    for stored in 0..3 {
+        client.store("few", &format!("Anna restrung violin number {stored}")).await;
+        plans.take();
+        client.recall("few", "Who restrung a violin?").await;
+        let executed = plans.take();
+        let words = executed.iter().find(|executed| executed.statement.contains("memory_term")).unwrap();
+        let of = |table: &str| -> Vec<&Value> {
+            let all = nodes(&words.plan).into_iter();
+            all.filter(|node| node["Relation Name"] == table && has_run(node)).collect()
+        };
+        let (postings, memories) = (of("memory_term"), of("memories"));
+        assert!(postings.len() > 1 && !memories.is_empty(), "{:#?}", shape(&words.plan));
+        for (node, by) in postings
+            .into_iter()
+            .map(|node| (node, "(scope_id = $1) AND (term >= "))
+            .chain(memories.into_iter().map(|node| (node, "(scope_id = $1) AND (id >= ")))
+        {
+            let condition = node["Index Cond"].as_str().unwrap_or_else(|| panic!("no lookup: {node}"));
+            assert!(condition.contains(by), "another plan for each execution: {node}");
+        }
     }
     telling.stop().await;
     app.stop().await;

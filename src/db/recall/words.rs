@@ -93,28 +93,35 @@ pub async fn by_words(
     })
 }
 
-/// Of one shape for every scope and filter, so that its plan may be kept ([`Tx::for_recall`]): `lateral` with `offset` or
-/// `limit` leaves Postgres no way but to look each word and each memory up in its index.
+/// Of one shape for every scope and filter, so that its plan may be kept ([`Tx::for_recall`]), also where it was made while
+/// the tables were empty and every plan seemed as good. `lateral` with `offset` or `limit` has each word and each memory
+/// looked up by itself. Conditions are ranges of one value, because these have an order, which the primary key alone gives
+/// without sorting: equalities would let Postgres take any index that begins with the scope.
 ///
 /// Four times as many of the best as are asked for are usually enough for a filter that drops the superseded; sorting
-/// only these takes a fraction of sorting all. Where they are not enough, all are scored again: two in a row are rare.
+/// only these takes a fraction of sorting all. Where they are not enough, all are scored again.
 static STATEMENT: LazyLock<String> = LazyLock::new(|| {
+    let postings = "t.scope_id = $1 and t.term >= asked.term and t.term <= asked.term";
+    let score = "gain * tf / (tf + base + slope * len)";
     let admitted = format!(
         "cross join lateral (
-                 select from memories m where m.scope_id = $1 and m.id = best.memory_id and {FILTER} limit 1) m
+                     select from memories m
+                      where m.scope_id = $1 and m.id >= best.memory_id and m.id <= best.memory_id and {FILTER}
+                      order by m.id limit 1) m
                 order by score desc, memory_id desc limit (select size from pool)"
     );
     format!(
         "with scope as materialized (
                select memories, greatest(tokens::float8 / greatest(memories, 1), 1) as average
                  from scopes where scope_id = $1
+           ), asked as materialized (
+               select term, word from unnest($2::text[], $13::int[]) as asked (term, word)
            ), counted as materialized (
-               select word, array_agg(term) as terms,
-                      sum((select count(*) from memory_term t
-                            where t.scope_id = $1 and t.term = asked.term))::bigint as df
-                 from unnest($2::text[], $13::int[]) as asked (term, word) group by word
+               select word, sum((select count(*) from (
+                          select from memory_term t where {postings} order by t.term offset 0) posting))::bigint as df
+                 from asked group by word
            ), weight as materialized (
-               select word, terms, df, $14::float8 * (1 - $15::float8) as base, $14 * $15 / average as slope,
+               select word, df, $14::float8 * (1 - $15::float8) as base, $14 * $15 / average as slope,
                       ($14 + 1) * ln(1 + (memories - least(df, memories) + 0.5::float8) / (df + 0.5::float8)) as gain,
                       memories > $17::bigint and df > memories / 4
                           and row_number() over (order by df, word) > 1 as is_frequent
@@ -124,10 +131,9 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
                       case when bool_or(is_frequent) then greatest($12::bigint, $16::bigint) else $12 end as size
                  from weight
            ), rough as not materialized (
-               select memory_id, sum(gain * tf / (tf + base + slope * len)) as score
-                 from weight cross join lateral (
-                     select memory_id, tf, len from memory_term t
-                      where t.scope_id = $1 and t.term = any(weight.terms) offset 0) posting
+               select memory_id, sum({score}) as score
+                 from asked join weight using (word) cross join lateral (
+                     select memory_id, tf, len from memory_term t where {postings} order by t.term offset 0) posting
                 where not is_frequent
                 group by memory_id
            ), first as materialized (
@@ -146,9 +152,11 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
                select id, score from rest
            ), best as materialized (
                select id, score + case when (select has_frequent from pool) then
-                          coalesce((select sum(gain * tf / (tf + base + slope * len))
-                                      from weight join memory_term t on t.scope_id = $1 and t.term = any(weight.terms)
-                                                                    and t.memory_id = candidate.id
+                          coalesce((select sum({score})
+                                      from asked join weight using (word) cross join lateral (
+                                          select tf, len from memory_term t
+                                           where {postings} and t.memory_id >= candidate.id and t.memory_id <= candidate.id
+                                           order by t.term, t.memory_id limit 1) posting
                                      where is_frequent), 0)
                           else 0 end as score
                  from candidate order by score desc, id desc limit $12
