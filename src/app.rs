@@ -116,6 +116,8 @@ async fn assemble<H: ServerHandler + Clone>(
     around: impl FnOnce(Handler) -> H,
 ) -> anyhow::Result<App> {
     let core = Core::start(config, clock.clone(), database).await?;
+    // What a replica committed just before a crash, it may have told nobody: this may be the one that comes in its place.
+    core.db.tell_everything_changed().await?;
     let shutdown = core.jobs.shutdown.clone();
     let ends = Ends { subscriptions: shutdown.clone(), ..Ends::default() };
     let public_url = config.public_url(listener.local_addr()?)?;

@@ -21,9 +21,11 @@ pub mod recall;
 pub mod schema;
 pub mod scope;
 pub mod space;
+mod tell;
 pub mod tx;
 pub mod working;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
@@ -31,6 +33,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 pub use pooler::Pooler;
 pub use schema::MIGRATOR;
 pub use scope::ScopeId;
+use tell::Untold;
 pub use tx::Tx;
 
 /// How long a call waits for a free connection before it says that Postgres is unavailable.
@@ -41,6 +44,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Db {
     pool: PgPool,
     pooler: Pooler,
+    untold: Arc<Untold>,
 }
 
 /// How a pool is used.
@@ -68,7 +72,7 @@ impl Db {
             .max_connections(max_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.application_name("memser"));
-        Self { pool, pooler }
+        Self { pool, pooler, untold: Arc::default() }
     }
 
     /// Whether row-level security holds for memser's role: it does not for a superuser or one with BYPASSRLS.
@@ -112,8 +116,9 @@ impl Db {
         Connections { in_use: open - idle, idle, most: self.pool.options().get_max_connections() }
     }
 
-    /// Waits for the connections in use and closes them all.
+    /// Tells what is committed, waits for the connections in use and closes them all.
     pub async fn close(&self) {
+        self.untold.flush().await;
         self.pool.close().await;
     }
 }

@@ -1,5 +1,5 @@
-//! The changes that any replica commits, as Postgres tells them: on a connection with a session of its own, made for the
-//! first who asks. A pooler of transactions would tell them to nobody.
+//! The changes that any replica commits, as Postgres tells them: on a connection with a session of its own, which is there
+//! while somebody subscribes. A pooler of transactions would tell them to nobody.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -8,12 +8,13 @@ use anyhow::anyhow;
 use moka::future::Cache;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Mutex, broadcast, watch};
+use tokio::sync::{Mutex, Notify, broadcast, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::change::{CHANNEL, Change};
+use super::change::{self, Change};
+use super::tell::{CHANNEL, LISTENERS};
 use super::{Db, ScopeId, scope};
 use crate::error::{Error, Result};
 use crate::model::Scope;
@@ -31,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub enum Told {
     /// A scope changed.
     Changed(Arc<Changed>),
-    /// Anything may have changed: the connection was lost, or the subscriber was too slow.
+    /// Anything may have changed: the connection was lost, the subscriber was too slow, or a replica says so.
     Missed,
 }
 
@@ -74,14 +75,17 @@ struct Listener {
     db: Db,
     direct: PgConnectOptions,
     told: broadcast::Sender<Told>,
+    /// Whether every change reaches `told`.
     live: watch::Sender<bool>,
+    /// Somebody subscribes.
+    wanted: Notify,
     /// A scope's name never changes.
     names: Cache<ScopeId, Scope>,
     stop: CancellationToken,
 }
 
 impl Feed {
-    /// A feed that connects with `direct`, past any pooler, once somebody subscribes, and until `stop`.
+    /// A feed that connects with `direct`, past any pooler, while somebody subscribes, and until `stop`.
     #[must_use]
     pub fn new(db: Db, direct: PgConnectOptions, stop: CancellationToken) -> Self {
         let listener = Listener {
@@ -89,6 +93,7 @@ impl Feed {
             direct: direct.application_name("memser changes"),
             told: broadcast::Sender::new(WAITING),
             live: watch::Sender::new(false),
+            wanted: Notify::new(),
             names: Cache::new(10_000),
             stop,
         };
@@ -103,13 +108,16 @@ impl Feed {
         self.started.call_once(|| {
             tokio::spawn(Arc::clone(&self.listener).run());
         });
+        // Counted from here on, so that the connection stays.
+        let told = self.listener.told.subscribe();
+        self.listener.wanted.notify_one();
         let mut live = self.listener.live.subscribe();
         let is_live = timeout(PATIENCE, live.wait_for(|live| *live)).await;
         if !is_live.is_ok_and(|live| live.is_ok()) {
             let source = anyhow!("changes are not told");
             return Err(Error::Unavailable { part: "postgres", source });
         }
-        Ok(Subscription(Arc::new(Mutex::new(self.listener.told.subscribe()))))
+        Ok(Subscription(Arc::new(Mutex::new(told.resubscribe()))))
     }
 }
 
@@ -117,11 +125,14 @@ impl Listener {
     async fn run(self: Arc<Self>) {
         let listen = async {
             loop {
-                let Err(error) = self.listen().await;
-                if self.live.send_replace(false) {
-                    tracing::warn!("changes are not told to subscribers for now: {error:#}");
+                self.wanted.notified().await;
+                while self.told.receiver_count() > 0 {
+                    let Err(error) = self.listen().await else { continue };
+                    if self.live.send_replace(false) {
+                        tracing::warn!("changes are not told to subscribers for now: {error:#}");
+                    }
+                    tokio::time::sleep(RETRY).await;
                 }
-                tokio::time::sleep(RETRY).await;
             }
         };
         tokio::select! {
@@ -130,17 +141,19 @@ impl Listener {
         }
     }
 
-    /// Listens for as long as the connection lasts.
-    async fn listen(&self) -> anyhow::Result<std::convert::Infallible> {
+    /// Listens for as long as the connection lasts and somebody is there to be told.
+    async fn listen(&self) -> anyhow::Result<()> {
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
         let pool = pool.connect_lazy_with(self.direct.clone());
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await?;
+        // In this order: who sees the lock and tells something is heard.
+        sqlx::query!("select pg_advisory_lock_shared($1)", LISTENERS).fetch_one(&mut listener).await?;
         // For those who were there before a connection was lost.
         let _ = self.told.send(Told::Missed);
         self.live.send_replace(true);
-        loop {
+        while !self.is_left_alone() {
             match timeout(SILENCE, listener.try_recv()).await {
                 Ok(Ok(Some(notification))) => self.tell(notification.payload()).await,
                 Ok(Ok(None)) => return Err(anyhow!("the connection ended")),
@@ -151,33 +164,53 @@ impl Listener {
                 }
             }
         }
+        drop(listener);
+        // The server ends the session with the connection, however the goodbye goes.
+        let _ = timeout(PATIENCE, pool.close()).await;
+        Ok(())
+    }
+
+    /// Whether nobody subscribes any more. Whoever comes from now on waits for another connection.
+    fn is_left_alone(&self) -> bool {
+        self.live.send_if_modified(|live| {
+            let is_left_alone = self.told.receiver_count() == 0;
+            *live &= !is_left_alone;
+            is_left_alone
+        })
     }
 
     async fn tell(&self, payload: &str) {
         if self.told.receiver_count() == 0 {
             return;
         }
-        let told = match self.read(payload).await {
-            Ok(Some(changed)) => Told::Changed(Arc::new(changed)),
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!("a change was not understood: {error:#}");
-                Told::Missed
-            }
-        };
-        let _ = self.told.send(told);
+        let told = self.read(payload).await.unwrap_or_else(|error| {
+            tracing::warn!("a change was not understood: {error:#}");
+            Some(Told::Missed)
+        });
+        if let Some(told) = told {
+            let _ = self.told.send(told);
+        }
     }
 
-    async fn read(&self, payload: &str) -> anyhow::Result<Option<Changed>> {
-        let Change { scope, listed, memories } = serde_json::from_str(payload)?;
-        let id = ScopeId(scope);
-        if let Some(scope) = self.names.get(&id).await {
-            return Ok(Some(Changed { scope, listed, memories }));
-        }
-        let Some(scope) = scope::name_of(&self.db, id).await? else {
+    /// Nothing where the scope is gone.
+    async fn read(&self, payload: &str) -> anyhow::Result<Option<Told>> {
+        let Some(Change { scope, listed, memories }) = change::read(payload)? else {
+            return Ok(Some(Told::Missed));
+        };
+        let Some(scope) = self.name(ScopeId(scope)).await? else {
             return Ok(None);
         };
-        self.names.insert(id, scope.clone()).await;
-        Ok(Some(Changed { scope, listed, memories }))
+        Ok(Some(Told::Changed(Arc::new(Changed { scope, listed, memories }))))
+    }
+
+    async fn name(&self, id: ScopeId) -> Result<Option<Scope>> {
+        if let Some(scope) = self.names.get(&id).await {
+            return Ok(Some(scope));
+        }
+        let scope = scope::name_of(&self.db, id).await?;
+        if let Some(scope) = &scope {
+            self.names.insert(id, scope.clone()).await;
+        }
+        Ok(scope)
     }
 }

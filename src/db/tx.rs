@@ -22,6 +22,7 @@ const KEEP_PLAN: &str =
 pub struct Tx {
     transaction: Transaction<'static, Postgres>,
     changes: Changes,
+    db: Db,
 }
 
 impl Tx {
@@ -78,7 +79,7 @@ impl Tx {
                            set_config('hnsw.ef_search', '100', true)"
         );
         let transaction = db.pool.begin_with(AssertSqlSafe(begin)).await?;
-        Ok(Self { transaction, changes: Changes::default() })
+        Ok(Self { transaction, changes: Changes::default(), db: db.clone() })
     }
 
     /// From here on sees `scope` alone.
@@ -107,7 +108,7 @@ impl Tx {
         &mut self.transaction
     }
 
-    /// Notes that memories come into use or go out of it, for those who are told at the commit.
+    /// Notes that memories come into use or go out of it, for those who are told after the commit.
     pub(super) fn listed(&mut self, scope: ScopeId, ids: &[Uuid]) {
         self.changes.note(scope, true, ids);
     }
@@ -117,12 +118,14 @@ impl Tx {
         self.changes.note(scope, false, ids);
     }
 
-    /// Makes everything durable, and lets every replica know what changed.
+    /// Makes everything durable, and lets every replica know soon what changed.
     ///
     /// # Errors
     /// When the commit fails; nothing is kept then.
-    pub async fn commit(mut self) -> Result<()> {
-        self.changes.send(&mut self.transaction).await?;
-        Ok(self.transaction.commit().await?)
+    pub async fn commit(self) -> Result<()> {
+        if self.changes.is_empty() {
+            return Ok(self.transaction.commit().await?);
+        }
+        self.db.commit(self.transaction, self.changes).await
     }
 }

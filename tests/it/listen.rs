@@ -6,11 +6,10 @@ use memser::model::Scope;
 use serde_json::{Value, json};
 use sha2::Digest;
 use sqlx::Connection;
-use sqlx::postgres::{PgListener, PgPoolOptions};
 use uuid::Uuid;
 
 use crate::support::stream::{Stream, ask};
-use crate::support::{ADMIN, TestApp, TestDatabase, bulk};
+use crate::support::{ADMIN, TestApp, TestDatabase};
 
 const READER: &str = "reader-token-of-user-one";
 
@@ -90,28 +89,6 @@ async fn only_what_is_committed_is_told() {
     }
     assert_eq!(stream.told().await, uris[1]);
     db.close().await;
-    app.stop().await;
-}
-
-#[tokio::test]
-async fn many_memories_are_one_notification_without_their_names() {
-    let app = start().await;
-    let contents: Vec<String> = (0..300).map(|n| format!("Entry {n} of the log")).collect();
-    app.admin().store("user:1", "Tea is in the left drawer").await;
-    bulk::store(&app, "user:1", &contents, 1_024).await;
-    let pool = PgPoolOptions::new().connect_lazy_with(app.database.url.parse().unwrap());
-    let mut listener = PgListener::connect_with(&pool).await.unwrap();
-    listener.listen("memser_changes").await.unwrap();
-    let all = json!({ "scope": "user:1", "all": true });
-    let gone = app.admin().ok("forget_memory", all).await;
-    assert_eq!(gone["forgotten"]["episodic"], 301, "{gone}");
-    app.admin().store("user:2", "The end").await;
-    let mut payloads = Vec::new();
-    for _ in 0..2 {
-        payloads.push(serde_json::from_str::<Value>(listener.recv().await.unwrap().payload()).unwrap());
-    }
-    assert_eq!((&payloads[0]["listed"], &payloads[0]["memories"]), (&json!(true), &Value::Null));
-    assert_eq!(payloads[1]["memories"].as_array().map(Vec::len), Some(1), "{payloads:?}");
     app.stop().await;
 }
 

@@ -45,6 +45,8 @@ mod support;
 mod sweeps;
 mod sweeps_llm;
 mod sweeps_process;
+mod telling;
+mod telling_cost;
 mod time;
 mod tokens;
 mod tools;
