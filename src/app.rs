@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::core::Core;
-use self::keeper::{Keeper, own};
+use self::keeper::{Keeper, share_for_good};
 pub use self::local::Local;
 pub use self::worker::Worker;
 use crate::auth::Auth;
@@ -90,7 +90,7 @@ pub async fn build_with<H: ServerHandler + Clone>(
         Some(address) => Some(listen("MEMSER_METRICS_BIND", address).await?),
         None => None,
     };
-    let (keeper, database) = own(&config).await?;
+    let (keeper, database) = share_for_good(&config).await?;
     match assemble(&config, clock, listener, database, around).await {
         Ok(mut app) => {
             (app.keeper, app.metrics) = (keeper, metrics);

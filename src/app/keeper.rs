@@ -56,18 +56,32 @@ impl Keeper {
     }
 }
 
-/// The database of a memser that has its data folder for itself.
-pub(super) async fn own(config: &Config) -> anyhow::Result<(Keeper, External)> {
-    match &config.storage {
-        Storage::External(external) => Ok((Keeper::Other, (**external).clone())),
-        Storage::Embedded(settings) => Ok(kept(Embedded::start(settings).await?)),
+/// The database of a memser that goes on when others on its data folder have ended.
+///
+/// # Errors
+/// Those of [`share`]; also where another memser runs Postgres and the next one could not be reached as this one is.
+pub(super) async fn share_for_good(config: &Config) -> anyhow::Result<(Keeper, External)> {
+    let (keeper, database) = share(config).await?;
+    if let (Keeper::Heir { .. }, Storage::Embedded(settings)) = (&keeper, &config.storage)
+        && let Some(socket) = database.options.get_socket()
+        && !settings.keeps_socket(socket)?
+    {
+        let folder = settings.resolve_data_dir()?;
+        keeper.stop().await?;
+        bail!(
+            "another memser runs Postgres in {folder}, whose path is too long for a socket, so that this one would lose \
+             Postgres when that one ends: stop it, or move the folder to a shorter path (MEMSER_DATA_DIR)",
+            folder = folder.display()
+        );
     }
+    Ok((keeper, database))
 }
 
 /// The database of a memser that shares its data folder with others.
 pub(super) async fn share(config: &Config) -> anyhow::Result<(Keeper, External)> {
-    let Storage::Embedded(settings) = &config.storage else {
-        return own(config).await;
+    let settings = match &config.storage {
+        Storage::External(external) => return Ok((Keeper::Other, (**external).clone())),
+        Storage::Embedded(settings) => settings,
     };
     let started = Instant::now();
     loop {
@@ -81,7 +95,7 @@ pub(super) async fn share(config: &Config) -> anyhow::Result<(Keeper, External)>
             && options.connect().await.is_ok()
         {
             let stop = CancellationToken::new();
-            let task = tokio::spawn(inherit(settings.clone(), options.clone(), stop.clone()));
+            let task = tokio::spawn(inherit(settings.clone(), stop.clone()));
             return Ok((Keeper::Heir { stop, task }, private(options)));
         }
         if started.elapsed() > OTHERS_START {
@@ -92,11 +106,7 @@ pub(super) async fn share(config: &Config) -> anyhow::Result<(Keeper, External)>
 }
 
 /// Waits for the data folder and then runs its Postgres.
-async fn inherit(
-    settings: EmbeddedSettings,
-    known: PgConnectOptions,
-    stop: CancellationToken,
-) -> Option<Embedded> {
+async fn inherit(settings: EmbeddedSettings, stop: CancellationToken) -> Option<Embedded> {
     let mut told = false;
     loop {
         tokio::select! {
@@ -106,11 +116,6 @@ async fn inherit(
         match Embedded::start(&settings).await {
             Ok(embedded) => {
                 tracing::info!("the memser that ran Postgres has ended; this one runs it now");
-                if embedded.connect_options().get_socket() != known.get_socket() {
-                    tracing::error!(
-                        "Postgres has another socket now: start this memser again, or shorten MEMSER_DATA_DIR"
-                    );
-                }
                 return Some(embedded);
             }
             Err(error) if error.is::<Held>() => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::core::Core;
-use super::keeper::{Keeper, share};
+use super::keeper::{Keeper, share_for_good};
 use super::{handler, http_settings};
 use crate::auth::{Auth, Grant, random_token};
 use crate::clock::Clock;
@@ -33,7 +33,7 @@ impl Local {
     /// # Errors
     /// When a part does not start; the message says what to do.
     pub async fn start(config: &Config, clock: Clock, grants: Vec<Grant>) -> anyhow::Result<Self> {
-        let (keeper, database) = share(config).await?;
+        let (keeper, database) = share_for_good(config).await?;
         let core = match Core::start(config, clock.clone(), database).await {
             Ok(core) => core,
             Err(error) => {

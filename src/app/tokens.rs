@@ -93,8 +93,8 @@ fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
     let token = random_token();
-    // Written beside and renamed, so that no crash leaves half a token.
-    let partial = path.with_extension("partial");
+    // Written beside and linked, so that no crash leaves half a token, and of several that start at once one makes it.
+    let partial = path.with_extension(format!("partial-{}", std::process::id()));
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)
@@ -104,6 +104,11 @@ fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
         .with_context(|| format!("cannot write {}", partial.display()))?;
     writeln!(file, "{}", token.expose_secret())?;
     file.sync_all()?;
-    fs::rename(&partial, path)?;
-    Ok((token, true))
+    let linked = fs::hard_link(&partial, path);
+    fs::remove_file(&partial)?;
+    match linked {
+        Ok(()) => Ok((token, true)),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => first_token(path),
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
 }

@@ -4,7 +4,7 @@
 //!
 //! | path | what | owner |
 //! |---|---|---|
-//! | `lock` | held by the memser that uses the folder | memser's user |
+//! | `lock` | held by the memser that runs Postgres | memser's user |
 //! | `pg/` | the cluster | Postgres' user |
 //! | `run/` | the socket, where the path is short enough | Postgres' user |
 //! | `pg_hba.conf`, `pg_ident.conf` | who may log in | memser's user |
@@ -79,6 +79,14 @@ impl EmbeddedSettings {
             .or_else(|| folder("HOME").map(|home| home.join(".local/share")))
             .map(|folder| folder.join("memser"))
             .context("there is no HOME to keep memories in: set MEMSER_DATA_DIR")
+    }
+
+    /// Whether the next server on the data folder has the same socket as the one that is reached in `folder`.
+    ///
+    /// # Errors
+    /// There is no data folder.
+    pub fn keeps_socket(&self, folder: &Path) -> anyhow::Result<bool> {
+        Ok(folder == SocketFolder::near(&self.resolve_data_dir()?.canonicalize()?))
     }
 }
 

@@ -37,6 +37,7 @@ mod review;
 mod scopes;
 mod second_wall;
 mod secrets;
+mod sharing;
 mod spaces;
 mod starts;
 mod stdio;

@@ -1,26 +1,18 @@
-//! `memser stdio`, as a client that starts a command uses it: on the store itself, and on a memser elsewhere.
+//! `memser stdio`, as a client that starts a command uses it: on the store itself, and on a memser elsewhere. With others on
+//! one data folder: tests/it/sharing.rs.
 
-use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::process::{Running, complaint, data_folder, memser, output, postmaster};
+use crate::support::process::{Running, complaint, memser, output};
 use crate::support::stdio::Piped;
 use crate::support::{ADMIN, TestApp, TestDatabase};
 
 /// When something that ought to happen is not going to.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// On the private Postgres of a data folder.
-fn local(data: &Path, arguments: &[&str]) -> Piped {
-    let arguments = [&["stdio"], arguments].concat();
-    let mut command = memser(&arguments, &[]);
-    command.env("MEMSER_DATA_DIR", data);
-    Piped::start(command)
-}
 
 /// On a database that the test can look into.
 fn on(database: &TestDatabase, arguments: &[&str], variables: &[(&str, &str)]) -> Piped {
@@ -201,59 +193,6 @@ async fn a_call_that_is_cancelled_is_stopped_and_not_answered() {
     assert_eq!((code, rest), (Some(0), vec![]), "{log}");
     let stored: i64 = sqlx::query_scalar("select count(*) from memories").fetch_one(&mut test).await.unwrap();
     assert_eq!(stored, 0, "a cancelled call stored");
-}
-
-#[tokio::test]
-async fn two_on_one_folder_share_its_memories_and_the_one_that_stays_takes_over() {
-    let data = data_folder();
-    // Both at once, on nothing: one of them makes the database.
-    let (mut first, mut second) = (local(data.path(), &[]), local(data.path(), &[]));
-    first.shake_hands();
-    second.shake_hands();
-    first.ok("store_memory", &json!({ "content": "Anna plays the cello." }));
-    let found = second.ok("recall_memory", &json!({ "query": "Who plays the cello?" }));
-    assert_eq!(contents(&found), ["Anna plays the cello."]);
-    let owner = std::fs::read_to_string(data.path().join("lock")).unwrap();
-    if owner == second.pid().to_string() {
-        std::mem::swap(&mut first, &mut second);
-    }
-    first.close();
-    let (code, _, log) = first.end();
-    assert_eq!(code, Some(0), "{log}");
-    // Unavailable at most until Postgres runs again.
-    let stored = loop {
-        let answer = second.call("store_memory", &json!({ "content": "Ravi prefers tea." }));
-        if answer["result"]["isError"] == false {
-            break answer;
-        }
-        assert_eq!(answer["result"]["structuredContent"]["error"]["code"], "unavailable", "{answer}");
-    };
-    assert_eq!(stored["result"]["structuredContent"]["outcome"], "stored");
-    let listed = second.ok("list_memories", &json!({}));
-    assert_eq!(contents(&listed), ["Ravi prefers tea.", "Anna plays the cello."]);
-    assert_eq!(std::fs::read_to_string(data.path().join("lock")).unwrap(), second.pid().to_string());
-    let postgres = postmaster(data.path());
-    second.close();
-    let (code, _, log) = second.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("this one runs it now"), "{log}");
-    assert!(kill(postgres, None).is_err(), "Postgres still runs");
-}
-
-#[tokio::test]
-async fn it_uses_the_store_of_a_memser_that_serves() {
-    let data = data_folder();
-    let running = Running::start(data.path(), &[("MEMSER_TOKEN", ADMIN)]);
-    running.client(ADMIN).store("user:me", "Anna plays the cello.").await;
-    let mut piped = local(data.path(), &[]);
-    piped.shake_hands();
-    let found = piped.ok("recall_memory", &json!({ "query": "Who plays the cello?" }));
-    assert_eq!(contents(&found), ["Anna plays the cello."]);
-    piped.close();
-    assert_eq!(piped.end().0, Some(0));
-    assert_eq!(running.client(ADMIN).recall("user:me", "cello").await, ["Anna plays the cello."]);
-    running.signal(Signal::SIGTERM);
-    assert_eq!(running.end().await.0, Some(0));
 }
 
 #[tokio::test]

@@ -25,9 +25,14 @@ pub(super) struct SocketFolder {
 }
 
 impl SocketFolder {
+    /// The folder that every server on this data has, where the path is not too long.
+    pub(super) fn near(data_dir: &Path) -> PathBuf {
+        data_dir.join("run")
+    }
+
     /// Opens `<data>/run`, or makes a folder with a random name in the runtime folder where that path is too long.
     pub(super) fn open(account: &Account, data_dir: &Path) -> anyhow::Result<Self> {
-        let near = data_dir.join("run");
+        let near = Self::near(data_dir);
         if fits(&near) {
             // Only memser's user can write to the data folder, so that what is there was put there by memser.
             if near.symlink_metadata().is_err() {
