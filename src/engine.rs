@@ -54,6 +54,7 @@ pub use consolidate::Step;
 use journal::Journal;
 use judge::ConflictRule;
 use models::Models;
+pub use recall::check_query;
 use score::Bm25;
 pub use secret::{SecretPolicy, Sieve};
 use sweep::Sweeps;

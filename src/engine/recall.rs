@@ -246,17 +246,26 @@ impl Engine {
     }
 }
 
-fn check_recall(args: RecallArgs) -> Result<Question> {
-    if args.query.trim().is_empty() {
+/// Whether something can be looked for.
+///
+/// # Errors
+/// `invalid_argument`.
+pub fn check_query(query: &str) -> Result<()> {
+    if query.trim().is_empty() {
         return Err(Error::invalid(
             "query",
             "query is empty",
             "Say what to look for; list_memories lists everything.",
         ));
     }
-    if args.query.contains('\0') {
+    if query.contains('\0') {
         return Err(Error::invalid("query", "query has a NUL character", "Send plain text."));
     }
+    Ok(())
+}
+
+fn check_recall(args: RecallArgs) -> Result<Question> {
+    check_query(&args.query)?;
     let k = args.k.unwrap_or(DEFAULT_K);
     if !(1..=MAX_K).contains(&k) {
         return Err(Error::invalid("k", format!("k is {k}"), "From 1 to 100."));

@@ -7,9 +7,10 @@
 use serde_json::Value;
 
 use super::resources;
+use super::tools::ToolName;
 use crate::api::{FetchAnswer, FetchArgs, Found, RecallArgs, RecalledMemory, SearchAnswer, SearchArgs};
 use crate::auth::Caller;
-use crate::engine::Engine;
+use crate::engine::{Engine, check_query};
 use crate::error::{Error, Result};
 
 /// The most results of a search.
@@ -20,6 +21,9 @@ const SCOPES: u32 = 20;
 /// Recalls in every scope that the caller may read, and gives the best of all. A score is made for the order within one
 /// recall, whose best is its measure, so that between scopes the order is a rough one.
 pub(super) async fn search(engine: &Engine, caller: &Caller, args: SearchArgs) -> Result<SearchAnswer> {
+    // Asked here as well, because there may be no scope to recall in.
+    check_query(&args.query)
+        .inspect_err(|error| engine.deny(caller, ToolName::Search.as_str(), error.code(), None))?;
     let scopes = match caller.sole_scope() {
         Some(sole) => vec![sole.as_str().to_owned()],
         None => engine.readable_scopes(caller, SCOPES + 1).await?,

@@ -212,6 +212,8 @@ async fn what_cannot_be_searched_or_fetched_is_refused_with_the_way_out() {
     let app = connector().start().await;
     let admin = app.admin();
     assert_eq!(admin.ok("search", json!({ "query": "anything" })).await, json!({ "results": [] }));
+    let blank = admin.refused("search", json!({ "query": " " })).await;
+    assert_eq!((&blank["code"], &blank["field"]), (&json!("invalid_argument"), &json!("query")));
     for id in ["", "x", "memory:///user%3A1/x", "memory:///user%3A1", "https://elsewhere/1"] {
         let refused = admin.refused("fetch", json!({ "id": id })).await;
         assert!(["not_found", "invalid_argument"].contains(&refused["code"].as_str().unwrap()), "{refused}");
@@ -219,8 +221,7 @@ async fn what_cannot_be_searched_or_fetched_is_refused_with_the_way_out() {
     for number in 0..20 {
         admin.store(&format!("user:{number}"), "Anna plays the cello.").await;
     }
-    let refused = admin.refused("search", json!({ "query": " " })).await;
-    assert_eq!((&refused["code"], &refused["field"]), (&json!("invalid_argument"), &json!("query")));
+    assert_eq!(admin.refused("search", json!({ "query": " " })).await, blank, "as without any scope");
     let found = admin.ok("search", json!({ "query": "cello" })).await;
     assert_eq!(found["results"].as_array().unwrap().len(), 10);
     admin.store("user:20", "Anna plays the cello.").await;
