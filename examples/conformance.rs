@@ -34,8 +34,8 @@ const PNG: &str =
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";
 /// A client lacks a capability that it would need (revision 2026-07-28).
 const MISSING_CAPABILITY: ErrorCode = ErrorCode(-32021);
-/// The tools; none takes arguments.
-const TOOLS: [&str; 10] = [
+/// The tools. What they are called with does not matter.
+const TOOLS: [&str; 12] = [
     "test_simple_text",
     "test_image_content",
     "test_audio_content",
@@ -46,6 +46,8 @@ const TOOLS: [&str; 10] = [
     "test_missing_capability",
     "test_streaming_elicitation",
     "test_logging_tool",
+    "json_schema_2020_12_tool",
+    "test_header_argument",
 ];
 
 #[tokio::main]
@@ -74,6 +76,37 @@ fn image() -> Value {
 
 fn resource(uri: &str, kind: &str, text: &str) -> Value {
     json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "text": text } })
+}
+
+/// What a tool takes.
+fn schema(name: &str) -> Value {
+    let text = json!({ "type": "string" });
+    match name {
+        // Words of the dialect that a server may not lose on the way.
+        "json_schema_2020_12_tool" => json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "$defs": {
+                "address": { "$anchor": "address", "type": "object", "properties": { "city": text } }
+            },
+            "properties": { "home": { "$ref": "#/$defs/address" }, "phone": text, "email": text },
+            "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+            "if": { "required": ["phone"] },
+            "then": { "properties": { "email": false } },
+            "else": { "required": ["email"] },
+            "additionalProperties": false
+        }),
+        // Its argument is repeated in the header Mcp-Param-Region.
+        "test_header_argument" => json!({
+            "type": "object",
+            "properties": { "region": { "type": "string", "x-mcp-header": "Region" } }
+        }),
+        _ => json!({ "type": "object" }),
+    }
+}
+
+fn described(name: &str) -> Answer<Tool> {
+    made(json!({ "name": name, "description": "A fixture", "inputSchema": schema(name) }))
 }
 
 /// What the suite's own reference server answers.
@@ -172,11 +205,8 @@ impl ServerHandler for WithFixtures {
         context: Context,
     ) -> Answer<ListToolsResult> {
         let mut listed = self.0.list_tools(page, context).await?;
-        let schema = json!({ "type": "object" });
         for name in TOOLS {
-            listed
-                .tools
-                .push(made(json!({ "name": name, "description": "A fixture", "inputSchema": schema }))?);
+            listed.tools.push(described(name)?);
         }
         Ok(listed)
     }
@@ -232,6 +262,11 @@ impl ServerHandler for WithFixtures {
         Ok(found.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into())
     }
 
+    /// By this, rmcp knows which headers repeat arguments.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        if TOOLS.contains(&name) { described(name).ok() } else { self.0.get_tool(name) }
+    }
+
     // The rest is memser's.
 
     fn get_info(&self) -> ServerConfig {
@@ -276,9 +311,5 @@ impl ServerHandler for WithFixtures {
 
     async fn listen(&self, context: SubscriptionContext) -> Answer<()> {
         self.0.listen(context).await
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.0.get_tool(name)
     }
 }
