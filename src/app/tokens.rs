@@ -94,11 +94,10 @@ fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
     }
     let token = random_token();
     // Written beside and linked, so that no crash leaves half a token, and of several that start at once one makes it.
-    let partial = path.with_extension(format!("partial-{}", std::process::id()));
+    let partial = path.with_extension(format!("{:08x}", rand::random::<u32>()));
     let mut file = fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&partial)
         .with_context(|| format!("cannot write {}", partial.display()))?;
@@ -110,5 +109,31 @@ fn first_token(path: &Path) -> anyhow::Result<(SecretString, bool)> {
         Ok(()) => Ok((token, true)),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => first_token(path),
         Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn of_several_that_start_at_once_one_makes_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let start = Barrier::new(8);
+        let first = || {
+            start.wait();
+            first_token(&path).unwrap()
+        };
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(first)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(made.iter().filter(|(_, is_new)| *is_new).count(), 1);
+        let kept = fs::read_to_string(&path).unwrap();
+        assert!(made.iter().all(|(token, _)| token.expose_secret() == kept.trim()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }
