@@ -82,6 +82,32 @@ async fn what_is_committed_just_before_a_shutdown_is_told() {
     }
 }
 
+#[tokio::test]
+async fn what_cannot_be_told_is_told_later() {
+    let app = TestApp::start().await;
+    let id = app.admin().store("user:1", "Tea is in the left drawer").await;
+    let database = app.database.clone();
+    let now = Clock::Fixed(app.clock.clone()).now();
+    app.stop().await;
+    let mut listener = listener(&database).await;
+    sqlx::query(LISTENING).execute(&mut listener).await.unwrap();
+    let mut test = database.connect().await;
+    sqlx::query("revoke execute on function pg_notify from public").execute(&mut test).await.unwrap();
+    // With one connection everybody takes turns.
+    let db = Db::new(database.url.parse().unwrap(), 1, Pooler::None);
+    let scope = scope::find(&db, &Scope::parse("user:1").unwrap()).await.unwrap().unwrap();
+    let mut tx = Tx::for_scope(&db, scope).await.unwrap();
+    memory::support(&mut tx, scope, id.parse::<Uuid>().unwrap(), None, 0.1, now).await.unwrap();
+    tx.commit().await.unwrap();
+    // Between the two at the latest it is tried for the first time.
+    for _ in 0..2 {
+        db.tell_everything_changed().await.unwrap_err();
+    }
+    sqlx::query("grant execute on function pg_notify to public").execute(&mut test).await.unwrap();
+    assert_eq!(heard(&mut listener).await["memories"], json!([id]));
+    db.close().await;
+}
+
 /// Makes the commit of every changed memory wait for the test.
 async fn held_up(database: &TestDatabase) -> PgConnection {
     let mut connection = database.connect().await;
