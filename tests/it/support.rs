@@ -1,6 +1,7 @@
 //! What tests stand on: a memser of their own, on a database of their own, with a clock that they move.
 
 pub mod bulk;
+pub mod changes;
 pub mod client;
 pub mod database;
 pub mod embedder;

@@ -7,48 +7,33 @@ use memser::db::{Db, Pooler, Tx, memory, scope};
 use memser::model::Scope;
 use serde_json::{Value, json};
 use sqlx::Connection;
-use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions};
+use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::support::changes::{Listener, settled};
 use crate::support::stream::Stream;
 use crate::support::{ADMIN, TestApp, TestDatabase, bulk};
 
 /// For what comes at once where it comes at all.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Marks a session as one that listens.
-const LISTENING: &str = "select pg_advisory_lock_shared(-1002)";
 
 fn everything() -> Value {
     json!({ "resourcesListChanged": true, "resourceSubscriptions": [] })
 }
 
-/// A session that hears what is told on this database.
-async fn listener(database: &TestDatabase) -> PgListener {
-    let pool = PgPoolOptions::new().connect_lazy_with(database.url.parse().unwrap());
-    let mut listener = PgListener::connect_with(&pool).await.unwrap();
-    listener.listen("memser_changes").await.unwrap();
-    listener
-}
-
-async fn heard(listener: &mut PgListener) -> Value {
-    let notification = timeout(PATIENCE, listener.recv()).await.expect("nothing is told").unwrap();
-    serde_json::from_str(notification.payload()).unwrap()
-}
-
 #[tokio::test]
 async fn many_memories_are_one_notification_without_their_names() {
     let app = TestApp::start().await;
-    let mut listener = listener(&app.database).await;
-    sqlx::query(LISTENING).execute(&mut listener).await.unwrap();
+    let mut listener = Listener::start(&app.database).await;
     let tea = app.admin().store("user:1", "Tea is in the left drawer").await;
-    let told = heard(&mut listener).await;
+    let told = listener.heard().await;
     assert_eq!((&told["listed"], &told["memories"]), (&json!(true), &json!([tea])));
     let contents: Vec<String> = (0..300).map(|n| format!("Entry {n} of the log")).collect();
     bulk::store(&app, "user:1", &contents, 1_024).await;
     let gone = app.admin().ok("forget_memory", json!({ "scope": "user:1", "all": true })).await;
     assert_eq!(gone["forgotten"]["episodic"], 301, "{gone}");
-    let told = heard(&mut listener).await;
+    let told = listener.heard().await;
     assert_eq!((&told["listed"], &told["memories"]), (&json!(true), &Value::Null));
     app.stop().await;
 }
@@ -56,19 +41,18 @@ async fn many_memories_are_one_notification_without_their_names() {
 #[tokio::test]
 async fn nothing_is_told_where_nobody_listens() {
     let app = TestApp::start().await;
-    let mut listener = listener(&app.database).await;
+    let mut listener = Listener::unknown(&app.database).await;
     app.admin().store("user:1", "Tea is in the left drawer").await;
     // Now at the latest everything is told that ever will be.
     app.stop().await;
-    sqlx::query("select pg_notify('memser_changes', '\"the end\"')").execute(&mut listener).await.unwrap();
-    assert_eq!(heard(&mut listener).await, "the end");
+    sqlx::query("select pg_notify('memser_changes', '\"the end\"')").execute(&mut listener.0).await.unwrap();
+    assert_eq!(listener.heard().await, "the end");
 }
 
 #[tokio::test]
 async fn what_is_committed_just_before_a_shutdown_is_told() {
     let app = TestApp::start().await;
-    let mut listener = listener(&app.database).await;
-    sqlx::query(LISTENING).execute(&mut listener).await.unwrap();
+    let mut listener = Listener::start(&app.database).await;
     let mut stored = Vec::new();
     // The first is told at once, and those after it wait for the next time.
     for number in 0..5 {
@@ -76,7 +60,7 @@ async fn what_is_committed_just_before_a_shutdown_is_told() {
     }
     app.stop().await;
     while !stored.is_empty() {
-        let told = heard(&mut listener).await;
+        let told = listener.heard().await;
         let ids = told["memories"].as_array().unwrap();
         stored.retain(|id| !ids.contains(&json!(id)));
     }
@@ -89,8 +73,7 @@ async fn what_cannot_be_told_is_told_later() {
     let database = app.database.clone();
     let now = Clock::Fixed(app.clock.clone()).now();
     app.stop().await;
-    let mut listener = listener(&database).await;
-    sqlx::query(LISTENING).execute(&mut listener).await.unwrap();
+    let mut listener = Listener::start(&database).await;
     let mut test = database.connect().await;
     sqlx::query("revoke execute on function pg_notify from public").execute(&mut test).await.unwrap();
     // With one connection everybody takes turns.
@@ -104,7 +87,7 @@ async fn what_cannot_be_told_is_told_later() {
         db.tell_everything_changed().await.unwrap_err();
     }
     sqlx::query("grant execute on function pg_notify to public").execute(&mut test).await.unwrap();
-    assert_eq!(heard(&mut listener).await["memories"], json!([id]));
+    assert_eq!(listener.heard().await["memories"], json!([id]));
     db.close().await;
 }
 
@@ -129,6 +112,7 @@ async fn a_caller_that_goes_away_during_the_commit_leaves_nothing_untold() {
     let app = TestApp::start().await;
     let id = app.admin().store("user:1", "Tea is in the left drawer").await;
     let uri = format!("memory:///user%3A1/{id}");
+    settled(&app).await;
     let (mut stream, _) = Stream::open(&app, ADMIN, json!({ "resourceSubscriptions": [uri] })).await;
     let mut test = held_up(&app.database).await;
     let db = Db::new(app.database.url.parse().unwrap(), 2, Pooler::None);
