@@ -62,17 +62,18 @@ pub fn parse<T: DeserializeOwned + JsonSchema>(arguments: Map<String, Value>) ->
 }
 
 fn unknown(name: &str, known: &Map<String, Value>) -> Error {
+    // What is longer is like no argument, and takes long to compare.
+    let name = echo(name);
     let names = known.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let nearest = known
         .keys()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(likeness, candidate)| *likeness >= ALIKE || candidate.contains(name) && name.len() > 1)
+        .map(|candidate| (strsim::jaro_winkler(&name, candidate), candidate))
+        .filter(|(likeness, candidate)| *likeness >= ALIKE || candidate.contains(&name) && name.len() > 1)
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let hint = match nearest {
         Some((_, candidate)) => format!("Did you mean {candidate}? Known arguments: {names}."),
         None => format!("Known arguments: {names}."),
     };
-    let name = echo(name);
     Error::invalid(name.as_str(), format!("{name} is no argument of this tool"), hint)
 }
 

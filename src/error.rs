@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
 use crate::model::{Action, Scope};
 
 /// The result of every engine call.
@@ -184,12 +186,19 @@ fn database_is_down(error: &sqlx::Error) -> bool {
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
         | sqlx::Error::BeginFailed => true,
+        // A session that could not be opened, or is gone, whatever the reason: a role that may not log in is one.
+        sqlx::Error::Database(database) if is_fatal(database.as_ref()) => true,
         // Class 08 connection exception, 53 insufficient resources, 57P0x shutdown and crash, 25006 read-only standby.
         sqlx::Error::Database(database) => database.code().is_some_and(|code| {
             code.starts_with("08") || code.starts_with("53") || code.starts_with("57P") || code == "25006"
         }),
         _ => false,
     }
+}
+
+fn is_fatal(error: &dyn sqlx::error::DatabaseError) -> bool {
+    let error = error.try_downcast_ref::<PgDatabaseError>();
+    error.is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic))
 }
 
 #[cfg(test)]

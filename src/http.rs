@@ -112,6 +112,8 @@ pub fn router<H: ServerHandler + Clone>(
         .route(&format!("{METADATA_PATH}/mcp"), metadata)
         .merge(rest)
         .merge(mcp(handler, &engine, Arc::clone(&gate), settings, challenge.clone(), &allowed, ends))
+        // Within the layers below: a preflight is a method that a path has not.
+        .method_not_allowed_fallback(reply::method_not_allowed)
         .route_layer(origin::cors(Arc::clone(&allowed)))
         .route_layer(from_fn_with_state(allowed, origin::check));
     // A scraper names the server as it likes: a token is asked for, and no browser sends one by itself.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
@@ -265,6 +265,17 @@ pub fn check_label(field: &'static str, text: Option<String>) -> Result<Option<S
         ));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// Checks a time: one that RFC 3339 can write. Postgres knows some others, but not all that chrono does.
+///
+/// # Errors
+/// `invalid_argument` on `field` when its year is not one of 1 to 9999.
+pub fn check_time(field: &'static str, at: DateTime<Utc>) -> Result<DateTime<Utc>> {
+    if (1..=9999).contains(&at.year()) {
+        return Ok(at);
+    }
+    Err(Error::invalid(field, format!("{field} is out of range"), "A time between the years 1 and 9999."))
 }
 
 /// Parses the id of a memory.

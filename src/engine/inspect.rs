@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -15,7 +16,7 @@ use crate::db::audit::{self, AuditRow};
 use crate::db::memory::fetch;
 use crate::db::{Tx, conflict, scope};
 use crate::error::Result;
-use crate::model::{Action, Scope, check_label, parse_id};
+use crate::model::{Action, Scope, check_label, check_time, parse_id};
 
 /// Memories of a page of resources.
 const RESOURCES_PAGE: u32 = 50;
@@ -41,6 +42,18 @@ fn readable(caller: &Caller) -> scope::Page {
         }
     }
     page
+}
+
+/// The name of the scope that a page ended with.
+fn after(cursor: &str) -> Result<String> {
+    let name: String = cursor::decode(cursor)?;
+    Scope::parse(&name).map(|scope| scope.as_str().to_owned()).map_err(|_| cursor::foreign())
+}
+
+/// The time and the number of the audit row that a page ended with.
+fn beyond(cursor: &str) -> Result<(DateTime<Utc>, i64)> {
+    let (at, number) = cursor::decode(cursor)?;
+    check_time("cursor", at).map(|at| (at, number)).map_err(|_| cursor::foreign())
 }
 
 impl Engine {
@@ -111,7 +124,7 @@ impl Engine {
         let limit = cursor::limit(args.limit)?;
         let page = scope::Page {
             prefix: check_label("prefix", args.prefix.clone())?.unwrap_or_default(),
-            after: args.cursor.as_deref().map(cursor::decode::<String>).transpose()?.unwrap_or_default(),
+            after: args.cursor.as_deref().map(after).transpose()?.unwrap_or_default(),
             limit: cursor::and_one(limit),
             ..readable(caller)
         };
@@ -208,9 +221,9 @@ impl Engine {
             action: check_label("action", args.action.clone())?,
             outcome: check_label("outcome", args.outcome.clone())?,
             memory_id: args.memory_id.as_deref().map(|id| parse_id("memory_id", id)).transpose()?,
-            after: args.after,
-            before: args.before,
-            beyond: args.cursor.as_deref().map(cursor::decode).transpose()?,
+            after: args.after.map(|at| check_time("after", at)).transpose()?,
+            before: args.before.map(|at| check_time("before", at)).transpose()?,
+            beyond: args.cursor.as_deref().map(beyond).transpose()?,
             limit: cursor::and_one(limit),
         };
         let mut tx = match scope {

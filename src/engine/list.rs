@@ -12,7 +12,7 @@ use crate::db::list::{Page, page};
 use crate::db::memory::fetch;
 use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
-use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags, parse_id};
+use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags, check_time, parse_id};
 
 /// Where a page ended.
 #[derive(Serialize, Deserialize)]
@@ -109,7 +109,8 @@ fn is_listed(memory: &Memory, page: &Page) -> bool {
 
 fn decode(text: &str, order: ListOrder) -> Result<(DateTime<Utc>, Uuid)> {
     let ended: Cursor = cursor::decode(text)?;
-    if ended.order == order { Ok((ended.at, ended.id)) } else { Err(cursor::foreign()) }
+    let at = check_time("cursor", ended.at).map_err(|_| cursor::foreign())?;
+    if ended.order == order { Ok((at, ended.id)) } else { Err(cursor::foreign()) }
 }
 
 fn check_list(args: ListArgs) -> Result<Listing> {

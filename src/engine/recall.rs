@@ -18,7 +18,7 @@ use crate::db::memory::{StoredMemory, fetch_related};
 use crate::db::recall::{Asked, Filter, Hit, ScopeSize, by_meaning, by_words};
 use crate::db::{ScopeId, Tx};
 use crate::error::{Error, Result};
-use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags};
+use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags, check_time};
 use crate::text;
 use crate::working::Working;
 
@@ -28,6 +28,9 @@ const POOL: i64 = 50;
 const DEFAULT_K: u32 = 10;
 /// The most memories of one answer.
 const MAX_K: u32 = 100;
+
+/// The longest query, in bytes: as long as a memory may be unless the operator says otherwise.
+const QUERY_MAX_BYTES: usize = 64 * 1024;
 
 /// A checked request.
 struct Question {
@@ -258,6 +261,12 @@ pub fn check_query(query: &str) -> Result<()> {
             "Say what to look for; list_memories lists everything.",
         ));
     }
+    if query.len() > QUERY_MAX_BYTES {
+        return Err(Error::LimitExceeded {
+            field: Some("query".to_owned()),
+            message: format!("query has {} bytes; the limit is {QUERY_MAX_BYTES}", query.len()),
+        });
+    }
     if query.contains('\0') {
         return Err(Error::invalid("query", "query has a NUL character", "Send plain text."));
     }
@@ -277,23 +286,26 @@ fn check_recall(args: RecallArgs) -> Result<Question> {
     if args.max_chars == Some(0) {
         return Err(Error::invalid("max_chars", "max_chars is 0", "At least 1."));
     }
-    let durable = args.tiers.iter().filter(|tier| **tier != Tier::Working);
+    // Each once, however often it is named.
+    let tiers: Vec<Tier> = Tier::ALL.into_iter().filter(|tier| args.tiers.contains(tier)).collect();
+    let durable = tiers.iter().filter(|tier| **tier != Tier::Working);
+    let time = |field, at: Option<DateTime<Utc>>| at.map(|at| check_time(field, at)).transpose();
     Ok(Question {
         filter: Filter {
             tags: check_tags(args.tags)?,
             any_tag: args.tags_match == Some(TagsMatch::Any),
             source: check_label("source", args.source)?,
             tiers: durable.map(|tier| tier.as_str().to_owned()).collect(),
-            occurred_after: args.occurred_after,
-            occurred_before: args.occurred_before,
-            as_of: args.as_of,
+            occurred_after: time("occurred_after", args.occurred_after)?,
+            occurred_before: time("occurred_before", args.occurred_before)?,
+            as_of: time("as_of", args.as_of)?,
             superseded: args.include_superseded,
             originals: true,
         },
         words: text::query_words(&args.query),
         query: args.query,
         k: k as usize,
-        tiers: args.tiers,
+        tiers,
         min_score,
         max_chars: args.max_chars.map(|chars| chars as usize),
     })

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::statement::Statement;
+use super::statement::{Statement, sift};
 use super::store::fetch_one;
 use super::{Call, Engine};
 use crate::api::{ConflictView, Resolution, ResolveAnswer, ResolveArgs, StoreArgs, StoreOutcome};
@@ -89,7 +89,7 @@ impl Engine {
         let members: Vec<&StoredMemory> =
             contests.iter().flat_map(|contest| [&contest.old, &contest.new]).collect();
         let args = StoreArgs { content: review.content.unwrap_or_default(), ..of_all(&members) };
-        let mut statement = Statement::check(self.settings.sieve.sift(args), &self.settings)?;
+        let mut statement = Statement::check(sift(args, &self.settings)?, &self.settings)?;
         statement.replaces = members.iter().map(|member| member.memory.id).collect();
         statement.replaces.sort_unstable();
         statement.replaces.dedup();

@@ -1,5 +1,7 @@
 //! Text that looks like a credential: found by a list of rules, and kept out of what is stored. Pure.
 
+mod keyword;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -11,6 +13,7 @@ use serde_json::Value;
 
 use crate::api::StoreArgs;
 use crate::error::{Error, Result};
+use keyword::keyword;
 
 /// What becomes of text that looks like a credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +34,17 @@ pub struct Sieve {
     rules: Arc<Rules>,
 }
 
+/// How much of a key stands before each of its values. A label is shorter; a long key before every one of many values would
+/// be read as often.
+const LABEL_MAX_BYTES: usize = 64;
+
 /// Read once in a process: they are many.
 static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
 
 #[derive(Debug)]
 struct Rules {
-    /// All patterns, to learn in one pass which of them are worth a closer look.
-    any: RegexSet,
+    /// The keyword of each rule, to learn in one pass which of them can find anything at all.
+    keywords: RegexSet,
     each: Vec<Rule>,
     placeholder: Regex,
     /// What stands where a credential could and is none, by name.
@@ -156,12 +163,16 @@ fn sift_fields(
     sift: &mut impl FnMut(&mut String),
 ) -> BTreeMap<String, Value> {
     let mut clean = BTreeMap::new();
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
     for (mut key, mut value) in fields {
         sift_value(&key, &mut value, sift);
         sift(&mut key);
         // Two keys that were two credentials stay two.
+        let cleaned = key.clone();
         while clean.contains_key(&key) {
-            key.push('+');
+            let number = alike.entry(cleaned.clone()).or_insert(1);
+            *number += 1;
+            key = format!("{cleaned} {number}");
         }
         clean.insert(key, value);
     }
@@ -171,7 +182,8 @@ fn sift_fields(
 fn sift_value(key: &str, value: &mut Value, sift: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => {
-            let label = format!("{key}: ");
+            let label = &key[key.ceil_char_boundary(key.len().saturating_sub(LABEL_MAX_BYTES))..];
+            let label = format!("{label}: ");
             let mut labelled = format!("{label}{text}");
             sift(&mut labelled);
             // A credential in the key itself is found when the key is read.
@@ -197,14 +209,17 @@ impl Rules {
         for name in each.iter().flat_map(|rule| &rule.except) {
             ensure!(other.contains_key(name), "the rules for secrets: [other] has no {name:?}");
         }
-        let any = RegexSet::new(each.iter().map(|rule| rule.pattern.as_str()))?;
-        Ok(Self { any, each, placeholder, other })
+        let keywords = each.iter().map(|rule| {
+            keyword(rule.pattern.as_str()).with_context(|| format!("the rules for secrets: {}", rule.kind))
+        });
+        let keywords = RegexSet::new(keywords.collect::<anyhow::Result<Vec<_>>>()?)?;
+        Ok(Self { keywords, each, placeholder, other })
     }
 
     /// The text without credentials, where it has any, and their kinds.
     fn redact(&self, text: &str) -> (Option<String>, Vec<String>) {
         let mut spans: Vec<(Range<usize>, &str)> = Vec::new();
-        for at in self.any.matches(text) {
+        for at in self.keywords.matches(text) {
             let rule = &self.each[at];
             for captures in rule.pattern.captures_iter(text) {
                 if let Some(secret) =

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, Utc};
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::secret::Sifted;
 use super::{Quota, Settings};
+use crate::api::StoreArgs;
 use crate::error::{Error, Result};
-use crate::model::{ConflictPolicy, check_content, check_label, check_tags, parse_id};
+use crate::model::{ConflictPolicy, check_content, check_label, check_tags, check_time, parse_id};
 use crate::text;
 
 /// The longest life of a working memory: what is to last longer is no working memory.
@@ -41,8 +42,24 @@ pub(super) struct Statement {
     pub(super) redacted: Vec<String>,
 }
 
+/// Takes the credentials out of a store's arguments. What is larger than a memory may be is refused before anybody looks
+/// through it.
+///
+/// # Errors
+/// `invalid_argument` or `limit_exceeded` with the field.
+pub(super) fn sift(args: StoreArgs, settings: &Settings) -> Result<Sifted> {
+    check_content(&args.content, settings.max_content_bytes)?;
+    Ok(settings.sieve.sift(StoreArgs {
+        tags: check_tags(args.tags)?,
+        source: check_label("source", args.source)?,
+        actor: check_label("actor", args.actor)?,
+        metadata: check_metadata(args.metadata)?,
+        ..args
+    }))
+}
+
 impl Statement {
-    /// Checks a store's arguments.
+    /// Checks a store's arguments, also what [`sift`] checked: the name of a kind can be longer than the credential was.
     ///
     /// # Errors
     /// `invalid_argument` or `limit_exceeded` with the field.
@@ -71,7 +88,7 @@ impl Statement {
             tags: check_tags(args.tags)?,
             source: check_label("source", args.source)?,
             metadata: check_metadata(args.metadata)?,
-            occurred_at: args.occurred_at.map(check_time).transpose()?,
+            occurred_at: args.occurred_at.map(|at| check_time("occurred_at", at)).transpose()?,
             ttl: args.ttl_seconds.map(check_ttl).transpose()?,
             replaces,
             merges: Vec::new(),
@@ -106,13 +123,6 @@ fn check_ttl(seconds: u64) -> Result<Duration> {
         format!("ttl_seconds is {seconds}"),
         format!("From 1 to {TTL_MAX_SECONDS} (a year); leave it out to keep the memory."),
     ))
-}
-
-fn check_time(at: DateTime<Utc>) -> Result<DateTime<Utc>> {
-    if (1..=9999).contains(&at.year()) {
-        return Ok(at);
-    }
-    Err(Error::invalid("occurred_at", "occurred_at is out of range", "A time between the years 1 and 9999."))
 }
 
 fn check_metadata(metadata: BTreeMap<String, Value>) -> Result<BTreeMap<String, Value>> {

@@ -8,9 +8,8 @@ use uuid::Uuid;
 
 use super::judgement::{Contradicted, Embedding, Place};
 use super::models::Model;
-use super::secret::Sifted;
 use super::settle::{Settlement, settle};
-use super::statement::{Statement, check_room};
+use super::statement::{Statement, check_room, sift};
 use super::{Call, Engine, Quota};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
@@ -18,7 +17,7 @@ use crate::db::conflict::{Pair, Resolved};
 use crate::db::memory::{NewMemory, StoredMemory};
 use crate::db::{self, ScopeId, Tx, audit, conflict, history, idempotency, memory};
 use crate::error::{Error, Result};
-use crate::model::{Action, Memory, Tier};
+use crate::model::{Action, Memory, Tier, check_label};
 use crate::text;
 use crate::working::NewWorking;
 
@@ -36,10 +35,9 @@ impl Engine {
     /// `scope_not_granted`, `action_not_granted`; `invalid_argument` and `limit_exceeded` with the field;
     /// `not_found` and `conflict` for `replaces`; `idempotency_mismatch`; `unavailable`. Nothing is stored then.
     pub async fn store(&self, caller: &Caller, args: StoreArgs) -> Result<StoreAnswer> {
-        let sifted = self.settings.sieve.sift(args);
-        let (scope, actor) = (sifted.args.scope.as_deref(), sifted.args.actor.clone());
-        let call = self.authorise(caller, "store_memory", Action::Write, scope, actor)?;
-        let result = self.store_sifted(&call, sifted).await;
+        let scope = args.scope.as_deref();
+        let mut call = self.authorise(caller, "store_memory", Action::Write, scope, None)?;
+        let result = self.store_args(&mut call, args).await;
         self.audit_failure(&call, &result);
         if let Ok(answer) = &result {
             self.metrics.stored(answer.outcome.as_str());
@@ -48,7 +46,10 @@ impl Engine {
         result
     }
 
-    async fn store_sifted(&self, call: &Call, sifted: Sifted) -> Result<StoreAnswer> {
+    async fn store_args(&self, call: &mut Call, args: StoreArgs) -> Result<StoreAnswer> {
+        let sifted = sift(args, &self.settings)?;
+        // Not before: what looks like a credential is not for the audit log either.
+        call.actor = check_label("actor", sifted.args.actor.clone())?;
         let statement = Statement::check(sifted, &self.settings)?;
         match statement.ttl {
             Some(ttl) => Box::pin(self.store_working(call, statement, ttl)).await,

@@ -104,6 +104,8 @@ pub(super) async fn open(State(envelope): State<Arc<Envelope>>, request: Request
     let both = HeaderValue::from_static("application/json, text/event-stream");
     parts.headers.insert(header::ACCEPT, both);
     let id = message.get("id").cloned();
+    // Many times the size of the body: not to be held while the call runs.
+    drop(message);
     speak_json(next.run(Request::from_parts(parts, Body::from(body))).await, id).await
 }
 

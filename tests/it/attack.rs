@@ -1,5 +1,7 @@
 //! What no client in good faith sends, byte for byte over sockets.
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -152,6 +154,62 @@ async fn every_refusal_of_a_method_or_a_path_is_json() {
         let body: Value = response.json().await.unwrap();
         assert!(body["error"]["message"].is_string(), "{method} {path}: {body}");
     }
+    app.stop().await;
+}
+
+/// A cursor is no secret: whoever makes one himself gets a page of what he may read, or is told that it is none.
+#[tokio::test]
+async fn a_cursor_that_somebody_made_is_refused_or_shows_nothing_foreign() {
+    const TOKEN: &str = "administers-user-1";
+    let app = TestApp::builder().token(TOKEN, &["user:1=admin"]).start().await;
+    app.admin().store("user:1", "something of mine").await;
+    app.admin().store("user:2", "something of theirs").await;
+    let id = uuid::Uuid::nil();
+    let times = ["2026-03-01T12:00:00Z", "-200000-01-01T00:00:00Z", "+262142-12-31T23:59:59Z"];
+    let mut made = vec![
+        json!(null),
+        json!(5),
+        json!([]),
+        json!({}),
+        json!(""),
+        json!("\0"),
+        json!("user:"),
+        json!("user:2"),
+        json!("*"),
+        json!(id),
+        json!(["user:2", null]),
+        json!(["user:2\0", null]),
+        json!(["*", null]),
+        json!(["user:1", "!"]),
+    ];
+    for time in times {
+        for order in ["newest", "oldest"] {
+            let listed = json!({ "at": time, "id": id, "order": order });
+            let inner = BASE64_URL_SAFE_NO_PAD.encode(listed.to_string());
+            made.extend([listed, json!(["user:1", inner]), json!(["user:2", inner])]);
+        }
+        made.extend([json!([time, i64::MIN]), json!([time, i64::MAX])]);
+    }
+    let mut cursors: Vec<String> =
+        made.iter().map(|made| BASE64_URL_SAFE_NO_PAD.encode(made.to_string())).collect();
+    cursors.extend(["!", "AA", "%00", "\u{fffd}"].map(str::to_owned));
+    let mut refused = 0;
+    for cursor in &cursors {
+        let encoded: String = url::form_urlencoded::byte_serialize(cursor.as_bytes()).collect();
+        for path in ["memories", "scopes", "conflicts", "audit"] {
+            let url = app.url(&format!("/v1/{path}?cursor={encoded}"));
+            let response = reqwest::Client::new().get(url).bearer_auth(TOKEN).send().await.unwrap();
+            let (status, body) = (response.status().as_u16(), response.text().await.unwrap());
+            assert!([200, 400].contains(&status), "{path} {cursor}: {status} {body}");
+            assert!(!body.contains("theirs") && !body.contains("user:2"), "{path} {cursor}: {body}");
+            refused += u32::from(status == 400);
+        }
+        let answer = app.client(TOKEN).rpc("resources/list", json!({ "cursor": cursor })).await;
+        let code = &answer["error"]["code"];
+        assert!(code.is_null() || *code == -32602, "{cursor}: {answer}");
+        assert!(!answer.to_string().contains("theirs"), "{cursor}: {answer}");
+    }
+    assert!(refused > 100, "{refused}");
     app.stop().await;
 }
 

@@ -121,6 +121,29 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
     app.stop().await;
 }
 
+/// As where its password was changed, its role was locked, or the database was renamed.
+#[tokio::test]
+async fn a_database_that_lets_memser_in_no_longer_is_unavailable() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    client.store("user:1", "Anna moved to Lisbon in March 2025.").await;
+    let name = app.database.superuser.get_database().unwrap();
+    let mut superuser = app.database.connect().await;
+    let shut = format!(
+        "revoke connect on database {name} from public, memser_test;
+         select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}' and usename = 'memser_test'"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(shut)).execute(&mut superuser).await.unwrap();
+    let query = json!({ "scope": "user:1", "query": "Anna" });
+    assert_eq!(client.refused("recall_memory", query.clone()).await["code"], "unavailable");
+    assert_eq!(app.get("/v1/memories?scope=user:1").await.status(), 503);
+    assert_eq!(health(&app, "/readyz").await.0, 503);
+    let open = format!("grant connect on database {name} to memser_test");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(open)).execute(&mut superuser).await.unwrap();
+    client.ok("recall_memory", query).await;
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn an_embedding_endpoint_that_is_down_is_not_waited_for_and_comes_back_by_itself() {
     let endpoint = MockServer::start().await;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use memser::mcp::ToolName;
 use memser::model::Action;
+use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -309,6 +310,9 @@ const PATHS: [(&str, bool, &[&str], [u16; 2]); 8] = [
     ("/readyz", false, &["GET", "HEAD"], [200, 200]),
 ];
 
+/// What monitoring asks for, and no page.
+const NOT_FOR_PAGES: [&str; 3] = ["/metrics", "/livez", "/readyz"];
+
 #[tokio::test]
 async fn every_path_asks_for_a_token_whatever_the_method_and_serves_its_methods_alone() {
     let app = TestApp::builder().token("reader", &["user:1=read"]).start().await;
@@ -363,6 +367,18 @@ async fn every_path_asks_for_a_token_whatever_the_method_and_serves_its_methods_
     for (path, _, served, expected) in PATHS {
         for (token, expected) in ["reader", ADMIN].into_iter().zip(expected) {
             assert_eq!(ask(path, served[0], Some(token)).await.status(), expected, "{path} {token}");
+        }
+    }
+    // What a browser asks before it sends a page's request: of every path that pages may use.
+    for (path, ..) in paths.iter().filter(|(path, ..)| !NOT_FOR_PAGES.contains(&path.as_str())) {
+        for (origin, expected) in [("http://localhost:3000", 200), ("https://evil.example", 403)] {
+            let request = reqwest::Client::new().request(Method::OPTIONS, app.url(path));
+            let request = request.header("origin", origin).header("access-control-request-method", "POST");
+            let response =
+                request.header("access-control-request-headers", "authorization").send().await.unwrap();
+            assert_eq!(response.status(), expected, "{path} {origin}");
+            let allowed = response.headers().get("access-control-allow-origin");
+            assert_eq!(allowed.is_some_and(|allowed| allowed == origin), expected == 200, "{path} {origin}");
         }
     }
     for method in METHODS.into_iter().filter(|method| *method != "OPTIONS") {

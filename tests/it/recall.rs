@@ -34,6 +34,19 @@ async fn a_word_finds_its_memory_in_any_language() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn a_query_is_as_long_as_a_memory_at_most() {
+    let app = TestApp::start().await;
+    let client = app.admin();
+    client.store("user:1", "The kettle whistles in the kitchen").await;
+    let longest = "kettle ".repeat(9_362) + "is";
+    assert_eq!(longest.len(), 64 * 1024);
+    assert_eq!(client.recall("user:1", &longest).await.len(), 1);
+    let error = client.refused("recall_memory", json!({ "scope": "user:1", "query": longest + "!" })).await;
+    assert_eq!((&error["code"], &error["field"]), (&json!("limit_exceeded"), &json!("query")));
+    app.stop().await;
+}
+
 /// Each query shares a word with one memory, in another form or beside other particles; no memory's language is named.
 #[tokio::test]
 async fn words_find_in_every_script_and_in_mixed_text() {

@@ -57,6 +57,32 @@ async fn a_credential_reaches_neither_the_embedder_nor_a_table() {
     app.stop().await;
 }
 
+/// Otherwise whoever may store could have memser look through megabytes at a time.
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_it_is_looked_through() {
+    let app = TestApp::builder().set("SECRET_POLICY", "refuse").start().await;
+    let secret = credential();
+    for (arguments, code, field) in [
+        (json!({ "content": format!("{secret} ").repeat(2_000) }), "limit_exceeded", "content"),
+        (
+            json!({ "content": "c", "metadata": { "text": format!("{secret} ").repeat(500) } }),
+            "limit_exceeded",
+            "metadata",
+        ),
+        (json!({ "content": "c", "tags": vec![&secret; 33] }), "invalid_argument", "tags"),
+        (json!({ "content": "c", "tags": [secret.repeat(10)] }), "invalid_argument", "tags"),
+        (json!({ "content": "c", "source": secret.repeat(10) }), "invalid_argument", "source"),
+        (json!({ "content": "c", "actor": secret.repeat(10) }), "invalid_argument", "actor"),
+    ] {
+        let mut call = arguments.clone();
+        call["scope"] = "user:1".into();
+        let error = app.admin().refused("store_memory", call).await;
+        assert_eq!((&error["code"], &error["field"]), (&json!(code), &json!(field)), "{error}");
+        assert!(!error.to_string().contains("credential"), "{error}");
+    }
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn the_policy_can_refuse_or_allow() {
     let content = json!({ "scope": "user:1", "content": format!("Use {}", credential()) });
