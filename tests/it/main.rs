@@ -8,6 +8,7 @@ mod attack;
 mod connector;
 mod consolidate;
 mod degraded;
+mod doctor;
 mod embed;
 mod embedded;
 mod endpoint;
