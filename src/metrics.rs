@@ -34,6 +34,17 @@ pub enum Via {
     Rest,
 }
 
+impl Via {
+    /// Its name in metrics and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mcp => "mcp",
+            Self::Rest => "rest",
+        }
+    }
+}
+
 /// Whom memser asks over the network or with much work of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -117,11 +128,8 @@ impl Metrics {
 
     /// A call ended; `outcome` is `ok` or the code of its error.
     pub fn call(&self, call: &'static str, via: Via, outcome: &'static str, took: Duration) {
-        let via = match via {
-            Via::Mcp => "mcp",
-            Via::Rest => "rest",
-        };
-        self.calls.get_or_create(&Called { call, via, outcome }).observe(took.as_secs_f64());
+        let labels = Called { call, via: via.name(), outcome };
+        self.calls.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// A provider was asked and answered, or not.

@@ -1,6 +1,7 @@
 //! The only way into a scoped table: a transaction that says which scope it may see.
 
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use tracing::{Span, debug_span};
 use uuid::Uuid;
 
 use super::change::Changes;
@@ -22,6 +23,8 @@ const KEEP_PLAN: &str =
 pub struct Tx {
     transaction: Transaction<'static, Postgres>,
     changes: Changes,
+    /// From the wait for a connection to the end.
+    span: Span,
 }
 
 impl Tx {
@@ -77,8 +80,9 @@ impl Tx {
                            set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"
         );
+        let span = span();
         let transaction = db.pool.begin_with(AssertSqlSafe(begin)).await?;
-        Ok(Self { transaction, changes: Changes::default() })
+        Ok(Self { transaction, changes: Changes::default(), span })
     }
 
     /// From here on sees `scope` alone.
@@ -123,6 +127,16 @@ impl Tx {
     /// When the commit fails; nothing is kept then.
     pub async fn commit(mut self) -> Result<()> {
         self.changes.send(&mut self.transaction).await?;
-        Ok(self.transaction.commit().await?)
+        self.transaction.commit().await?;
+        self.span.record("committed", true);
+        Ok(())
     }
+}
+
+/// A transaction within somebody's work. One that is nobody's, such as the journal's every second, is no trace of its own.
+fn span() -> Span {
+    if Span::current().is_none() {
+        return Span::none();
+    }
+    debug_span!("transaction", otel.kind = "client", db.system.name = "postgresql", committed = false)
 }

@@ -2,6 +2,7 @@
 
 pub mod bulk;
 pub mod client;
+pub mod collector;
 pub mod database;
 pub mod embedder;
 pub mod issuer;
@@ -10,6 +11,7 @@ pub mod process;
 pub mod rows;
 pub mod stdio;
 pub mod stream;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
