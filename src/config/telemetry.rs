@@ -16,8 +16,8 @@ pub(super) const TELEMETRY: Group = Group {
         key(
             "MEMSER_LOG",
             Kind::Text,
-            "What is logged, to standard error, as a `tracing` filter. It counts below `info` for memser's own lines alone, \
-             and for rmcp's it does not count: others' hold what passes through them.",
+            "What is logged, to standard error, as a `tracing` filter. Lines of other crates below `info`, and of rmcp below \
+             `error`, are never shown: they hold what passes through them.",
         )
         // These crates say nothing at `info` that helps an operator.
         .default("info,sqlx=warn,tokio_cron_scheduler=warn"),
@@ -53,6 +53,10 @@ fn traces(source: &Source, collector: Url) -> anyhow::Result<Traces> {
     ensure!(
         matches!(collector.scheme(), "http" | "https") && collector.host_str().is_some(),
         "OTEL_EXPORTER_OTLP_ENDPOINT is no http or https URL, for example http://collector:4318"
+    );
+    ensure!(
+        collector.username().is_empty() && collector.password().is_none(),
+        "OTEL_EXPORTER_OTLP_ENDPOINT has a user name or password: a key goes into OTEL_EXPORTER_OTLP_HEADERS"
     );
     let headers = source.list("OTEL_EXPORTER_OTLP_HEADERS");
     Ok(Traces {

@@ -147,6 +147,7 @@ fn wrong_values_are_refused_by_name() {
         ("EMBEDDING_DIMENSIONS", "0"),
         ("MEMSER_LOG_FORMAT", "xml"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:key@collector:4318"),
     ] {
         let error = refusal(config(&[(name, value)]));
         assert!(error.contains(name), "{name}: {error}");

@@ -5,7 +5,7 @@ use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
 use crate::support::collector::{Collector, Span};
-use crate::support::process::{Running, memser};
+use crate::support::process::{Running, memser, output};
 use crate::support::{ADMIN, TestDatabase, embedder};
 
 const SERVES: i32 = 2;
@@ -129,29 +129,28 @@ async fn a_clients_trace_goes_on_to_the_embedder_and_to_the_collector() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_fails_is_an_error_in_its_trace_and_a_refusal_is_none() {
+async fn faults_are_errors_in_a_trace_and_refusals_are_not_and_sweeps_are_traces() {
     let collector = Collector::start("k").await;
     let database = TestDatabase::create().await;
     let collect = collector.url();
     // Bound and dropped: nobody listens there.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let redis = format!("redis://{closed}");
-    let running = Running::run(memser(
-        &[],
-        &[
-            ("DATABASE_URL", database.url.as_str()),
-            ("REDIS_URL", &redis),
-            ("MEMSER_TOKEN", ADMIN),
-            ("ENABLE_SCHEDULER", "false"),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", &collect),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=k"),
-        ],
-    ));
+    let settings = [
+        ("DATABASE_URL", database.url.as_str()),
+        ("REDIS_URL", &redis),
+        ("MEMSER_TOKEN", ADMIN),
+        ("ENABLE_SCHEDULER", "false"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &collect),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=k"),
+    ];
+    let running = Running::run(memser(&[], &settings));
     let client = running.client(ADMIN);
     client.refused("store_memory", json!({ "scope": "user:1", "content": "now", "ttl_seconds": 60 })).await;
     client.refused("recall_memory", json!({ "scope": "user:1", "query": "" })).await;
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().await.0, Some(0));
+    assert_eq!(output(&["jobs", "run", "prune"], &settings).status.code(), Some(0));
     let spans = collector.spans().await;
     let outcome = |name: &str| {
         let span = spans.iter().find(|span| span.name == name).unwrap();
@@ -160,4 +159,9 @@ async fn a_call_that_fails_is_an_error_in_its_trace_and_a_refusal_is_none() {
     };
     assert_eq!(outcome("store_memory"), ("unavailable", true));
     assert_eq!(outcome("recall_memory"), ("invalid_argument", false));
+    // What nobody asked for is a trace as well, with what it does in it.
+    let sweep = spans.iter().find(|span| span.name == "sweep prune").unwrap();
+    assert_eq!((sweep.parent.as_str(), sweep.attributes["job"].as_str()), ("", "prune"));
+    assert!(spans.iter().any(|span| span.name == "transaction" && span.parent == sweep.id), "{spans:#?}");
+    assert!(spans.iter().all(|span| span.name != "transaction" || !span.parent.is_empty()), "{spans:#?}");
 }
