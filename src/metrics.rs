@@ -34,6 +34,19 @@ pub enum Via {
     Rest,
 }
 
+/// The method of a request, where it is one that is served; a client can make up any.
+#[must_use]
+pub fn method_name(method: &http::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
 impl Via {
     /// Its name in metrics and traces.
     #[must_use]
@@ -114,15 +127,8 @@ impl Default for Metrics {
 impl Metrics {
     /// An HTTP request was answered. `route` is the path as the router spells it, or none of its paths.
     pub fn request(&self, method: &http::Method, route: Option<&str>, status: u16, took: Duration) {
-        let method = match method.as_str() {
-            "GET" => "GET",
-            "HEAD" => "HEAD",
-            "POST" => "POST",
-            "DELETE" => "DELETE",
-            "OPTIONS" => "OPTIONS",
-            _ => "other",
-        };
-        let labels = Request { method, route: route.unwrap_or("none").to_owned(), status };
+        let labels =
+            Request { method: method_name(method), route: route.unwrap_or("none").to_owned(), status };
         self.requests.get_or_create(&labels).observe(took.as_secs_f64());
     }
 

@@ -11,7 +11,7 @@ use tracing::{Instrument, Span, info_span};
 
 use super::trace::{self, MessageTrace};
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, method_name};
 use crate::telemetry::{self, TraceParent};
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -61,13 +61,13 @@ pub(super) async fn record(
 
 /// The span of a request, named as OpenTelemetry names one. Its trace is the client's where the client has one.
 fn span(method: &Method, route: Option<&MatchedPath>, id: &str, parent: Option<&TraceParent>) -> Span {
-    let route = route.map(MatchedPath::as_str);
+    let (method, route) = (method_name(method), route.map(MatchedPath::as_str));
     let span = info_span!(
         "request",
         otel.name = format!("{method} {}", route.unwrap_or("none")),
         otel.kind = "server",
         otel.status_code = Empty,
-        http.request.method = %method,
+        http.request.method = method,
         http.route = route,
         http.response.status_code = Empty,
         request_id = id,

@@ -69,6 +69,8 @@ async fn a_clients_trace_goes_on_to_the_embedder_and_to_the_collector() {
     ok(post(&mcp, &unsampled, "00", &store("Water at six", &json!({})))).await;
     ok(post(&rest, &header, "01", &json!({ "scope": "user:1", "query": "when is tea" }))).await;
     ok(http.get(mcp.replace("/mcp", "/v1/scopes"))).await;
+    let made_up = reqwest::Method::from_bytes(b"BREW").unwrap();
+    http.request(made_up, mcp.replace("/mcp", "/tea")).send().await.unwrap();
     running.signal(Signal::SIGTERM);
     let (status, _, logged) = running.end().await;
     assert_eq!((status, logged.as_str()), (Some(0), ""));
@@ -114,6 +116,11 @@ async fn a_clients_trace_goes_on_to_the_embedder_and_to_the_collector() {
     assert!(spans.iter().all(|span| span.trace != unsampled), "{spans:#?}");
     let alone = spans.iter().find(|span| span.name == "GET /v1/scopes").unwrap();
     assert_eq!(alone.parent, "");
+    assert!(
+        spans
+            .iter()
+            .any(|span| span.name == "other none" && span.attributes["http.request.method"] == "other")
+    );
 
     let mut told = Vec::new();
     for request in endpoint.received_requests().await.unwrap() {
