@@ -53,14 +53,17 @@ const TOOLS: [&str; 12] = [
 #[tokio::main]
 async fn main() -> Result<()> {
     let config = Config::parse(&Source::from_process(None)?)?;
-    memser::telemetry::start(&config.log, config.log_json)?;
+    let telemetry = memser::telemetry::start(&config.telemetry)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let app = app::build_with(config, Clock::System, WithFixtures).await?;
     println!("memser serves MCP at {}", app.welcome().mcp_url);
-    app.run_until(async move {
-        terminate.recv().await;
-    })
-    .await
+    let served = app
+        .run_until(async move {
+            terminate.recv().await;
+        })
+        .await;
+    telemetry.stop().await;
+    served
 }
 
 #[derive(Clone)]

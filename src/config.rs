@@ -10,6 +10,7 @@ pub mod reference;
 pub mod source;
 mod storage;
 mod sweeps;
+mod telemetry;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ pub use source::Source;
 use storage::storage;
 pub use storage::{External, Storage};
 use sweeps::sweeps;
+use telemetry::telemetry;
 
 /// Everything that an operator can set.
 #[derive(Debug)]
@@ -85,10 +87,8 @@ pub struct Config {
     pub decisions: Decisions,
     /// When sweeps run and what they go by.
     pub sweeps: Sweeps,
-    /// What is logged, as `tracing` filters write it.
-    pub log: String,
-    /// One JSON object a line instead of text.
-    pub log_json: bool,
+    /// What is logged, and where traces go.
+    pub telemetry: crate::telemetry::Settings,
 }
 
 /// What embeds texts.
@@ -222,8 +222,7 @@ impl Config {
             embedding_cache_bytes: source.set::<u64>("EMBEDDING_CACHE_MIB")? * 1024 * 1024,
             decisions: decisions(source)?,
             sweeps: sweeps(source)?,
-            log: source.set("MEMSER_LOG")?,
-            log_json: source.text("MEMSER_LOG_FORMAT") == Some("json"),
+            telemetry: telemetry(source)?,
         })
     }
 

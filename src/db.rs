@@ -3,6 +3,7 @@
 pub mod access;
 pub mod audit;
 mod change;
+pub mod checkup;
 pub mod conflict;
 pub mod consolidation;
 pub mod decay;

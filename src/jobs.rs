@@ -16,6 +16,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, debug_span};
 
 use crate::clock::Clock;
 use crate::db::lock::SweepLock;
@@ -166,7 +167,8 @@ impl Jobs {
     }
 
     async fn run_if_due(&self, sweep: Sweep, interval: Option<Duration>) -> Ran {
-        match self.run_locked(sweep, interval).await {
+        let span = debug_span!("sweep", otel.name = format!("sweep {}", sweep.name()), job = sweep.name());
+        match self.run_locked(sweep, interval).instrument(span).await {
             Ok(ran) => ran,
             Err(error) => {
                 tracing::warn!(job = sweep.name(), error = %error, "a sweep could not start");

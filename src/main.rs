@@ -102,39 +102,49 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             print(&reference::effective(&source))
         }
         Command::Serve => {
-            telemetry::start(&config.log, config.log_json)?;
-            log_warnings(&source);
-            let mut stop = Box::pin(told_to_stop()?);
-            // Before the start, which a hangup would end otherwise.
-            let mut hangup = signal(SignalKind::hangup())?;
-            let app = tokio::select! {
-                built = app::build(config, Clock::System) => built?,
-                // A start may wait long for a database. What has been started goes with the future.
-                () = &mut stop => return Ok(()),
-            };
-            welcome(app.welcome());
-            let auth = Arc::clone(app.auth());
-            tokio::spawn(async move {
-                while hangup.recv().await.is_some() {
-                    auth.reload();
-                }
-            });
-            app.run_until(stop).await
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let served = serve(config, &source).await;
+            telemetry.stop().await;
+            served
         }
         Command::Stdio(command) => {
-            telemetry::start(&config.log, config.log_json)?;
+            let telemetry = telemetry::start(&config.telemetry)?;
             log_warnings(&source);
-            stdio_command::run(command, &config, told_to_stop()?).await
+            let served = stdio_command::run(command, &config, told_to_stop()?).await;
+            telemetry.stop().await;
+            served
         }
         Command::Jobs(command) => {
-            telemetry::start(&config.log, config.log_json)?;
-            print(&jobs_command::run(command, &config, told_to_stop()?).await?)
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let ran = jobs_command::run(command, &config, told_to_stop()?).await;
+            telemetry.stop().await;
+            print(&ran?)
         }
         Command::Token(command) => print(&token_command::run(command, &config)?),
         Command::Migrate => migrate(config).await,
         Command::Doctor => examine(&config).await,
         Command::Healthcheck => healthcheck(&config).await,
     }
+}
+
+async fn serve(config: Config, source: &Source) -> anyhow::Result<()> {
+    log_warnings(source);
+    let mut stop = Box::pin(told_to_stop()?);
+    // Before the start, which a hangup would end otherwise.
+    let mut hangup = signal(SignalKind::hangup())?;
+    let app = tokio::select! {
+        built = app::build(config, Clock::System) => built?,
+        // A start may wait long for a database. What has been started goes with the future.
+        () = &mut stop => return Ok(()),
+    };
+    welcome(app.welcome());
+    let auth = Arc::clone(app.auth());
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            auth.reload();
+        }
+    });
+    app.run_until(stop).await
 }
 
 /// Resolves at SIGTERM or Ctrl-C.

@@ -8,6 +8,7 @@ mod instructions;
 mod progress;
 mod prompts;
 mod resources;
+pub(crate) mod span;
 mod subscriptions;
 mod text;
 mod tools;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use self::progress::Progress;
 pub use self::resources::may_watch;
@@ -103,6 +105,7 @@ impl Handler {
             Err(cut)
         });
         let outcome = result.as_ref().err().map_or("ok", Error::code);
+        span::ended(&Span::current(), outcome);
         self.engine.metrics().call(tool.as_str(), Via::Mcp, outcome, started.elapsed());
         result.unwrap_or_else(|error| refusal(&error, tool, caller))
     }
@@ -330,7 +333,8 @@ impl ServerHandler for Handler {
         };
         let arguments = request.arguments.unwrap_or_default();
         let progress = Progress::asked_for(&context);
-        Ok(self.run(caller, tool, arguments, &context.ct, progress.as_ref()).await.into())
+        let span = span::of_tool(&context, tool);
+        Ok(self.run(caller, tool, arguments, &context.ct, progress.as_ref()).instrument(span).await.into())
     }
 
     async fn list_prompts(

@@ -34,6 +34,30 @@ pub enum Via {
     Rest,
 }
 
+/// The method of a request, where it is one that is served; a client can make up any.
+#[must_use]
+pub fn method_name(method: &http::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+impl Via {
+    /// Its name in metrics and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mcp => "mcp",
+            Self::Rest => "rest",
+        }
+    }
+}
+
 /// Whom memser asks over the network or with much work of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -103,25 +127,15 @@ impl Default for Metrics {
 impl Metrics {
     /// An HTTP request was answered. `route` is the path as the router spells it, or none of its paths.
     pub fn request(&self, method: &http::Method, route: Option<&str>, status: u16, took: Duration) {
-        let method = match method.as_str() {
-            "GET" => "GET",
-            "HEAD" => "HEAD",
-            "POST" => "POST",
-            "DELETE" => "DELETE",
-            "OPTIONS" => "OPTIONS",
-            _ => "other",
-        };
-        let labels = Request { method, route: route.unwrap_or("none").to_owned(), status };
+        let labels =
+            Request { method: method_name(method), route: route.unwrap_or("none").to_owned(), status };
         self.requests.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// A call ended; `outcome` is `ok` or the code of its error.
     pub fn call(&self, call: &'static str, via: Via, outcome: &'static str, took: Duration) {
-        let via = match via {
-            Via::Mcp => "mcp",
-            Via::Rest => "rest",
-        };
-        self.calls.get_or_create(&Called { call, via, outcome }).observe(took.as_secs_f64());
+        let labels = Called { call, via: via.name(), outcome };
+        self.calls.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// A provider was asked and answered, or not.

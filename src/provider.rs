@@ -10,3 +10,4 @@ mod link;
 pub mod local;
 pub mod openai;
 mod pieces;
+mod span;

@@ -3,6 +3,7 @@
 //! Both keep the same promises: storing the same text again is the same memory with a fresh time to live, a full scope
 //! refuses instead of evicting, and what has expired by the caller's `now` is gone, swept or not.
 
+mod checkup;
 mod postgres;
 mod redis;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use self::checkup::Facts;
 pub use self::postgres::Postgres;
 pub use self::redis::Redis;
 use crate::db::{Db, ScopeId, Tx, working as table};

@@ -2,6 +2,7 @@
 
 use super::key::{Group, Kind, key};
 use super::sweeps::SWEEPS;
+use super::telemetry::TELEMETRY;
 
 /// Every setting, in the order of the reference.
 pub(super) static GROUPS: &[Group] = &[
@@ -404,17 +405,7 @@ pub(super) static GROUPS: &[Group] = &[
         introduction: "Recall adds weighted signals and divides by the sum of the weights; 0 turns a signal off.\n",
     },
     SWEEPS,
-    Group {
-        title: "Logging",
-        keys: &[
-            key("MEMSER_LOG", Kind::Text, "What is logged, to standard error, as a `tracing` filter.")
-                // The crates below say nothing at `info` that helps an operator, and rmcp says it for every request.
-                .default("info,rmcp=warn,sqlx=warn,tokio_cron_scheduler=warn"),
-            key("MEMSER_LOG_FORMAT", Kind::OneOf(&["text", "json"]), "One JSON object a line with `json`.")
-                .default("text"),
-        ],
-        introduction: "",
-    },
+    TELEMETRY,
 ];
 
 const fn weight(name: &'static str, doc: &'static str) -> super::key::Key {

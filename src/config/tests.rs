@@ -3,6 +3,7 @@ use std::io::Write;
 
 use crate::db::Pooler;
 use crate::engine::score::Bm25;
+use secrecy::ExposeSecret;
 
 use super::*;
 
@@ -145,9 +146,29 @@ fn wrong_values_are_refused_by_name() {
         ("EMBEDDER", "magic"),
         ("EMBEDDING_DIMENSIONS", "0"),
         ("MEMSER_LOG_FORMAT", "xml"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:key@collector:4318"),
     ] {
         let error = refusal(config(&[(name, value)]));
         assert!(error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn traces_are_sent_where_a_collector_is_named_with_the_headers_that_it_wants() {
+    let traces = |headers: &str| {
+        let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+        config(&[collector, ("OTEL_EXPORTER_OTLP_HEADERS", headers)]).map(|config| config.telemetry.traces)
+    };
+    assert!(config(&[("OTEL_SERVICE_NAME", "memory")]).unwrap().telemetry.traces.is_none());
+    let sent = traces("Authorization=Bearer%20k=, x-tenant = a").unwrap().unwrap();
+    assert_eq!((sent.collector.port(), sent.service.as_str()), (Some(4318), "memser"));
+    let headers: Vec<(&str, &str)> =
+        sent.headers.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
+    assert_eq!(headers, [("authorization", "Bearer k="), ("x-tenant", "a")]);
+    for wrong in ["hunter2", "a b=hunter2", "a=hunter2%0A", "=hunter2"] {
+        let error = refusal(traces(wrong));
+        assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("hunter2"), "{error}");
     }
 }
 

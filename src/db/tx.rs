@@ -1,6 +1,7 @@
 //! The only way into a scoped table: a transaction that says which scope it may see.
 
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
+use tracing::{Span, debug_span};
 use uuid::Uuid;
 
 use super::change::Changes;
@@ -23,6 +24,8 @@ pub struct Tx {
     transaction: Transaction<'static, Postgres>,
     changes: Changes,
     db: Db,
+    /// From the wait for a connection to the end.
+    span: Span,
 }
 
 impl Tx {
@@ -78,8 +81,9 @@ impl Tx {
                            set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"
         );
+        let span = span();
         let transaction = db.pool.begin_with(AssertSqlSafe(begin)).await?;
-        Ok(Self { transaction, changes: Changes::default(), db: db.clone() })
+        Ok(Self { transaction, changes: Changes::default(), db: db.clone(), span })
     }
 
     /// From here on sees `scope` alone.
@@ -124,8 +128,19 @@ impl Tx {
     /// When the commit fails; nothing is kept then.
     pub async fn commit(self) -> Result<()> {
         if self.changes.is_empty() {
-            return Ok(self.transaction.commit().await?);
+            self.transaction.commit().await?;
+        } else {
+            self.db.commit(self.transaction, self.changes).await?;
         }
-        self.db.commit(self.transaction, self.changes).await
+        self.span.record("committed", true);
+        Ok(())
     }
+}
+
+/// A transaction within somebody's work. One that is nobody's, such as the journal's every second, is no trace of its own.
+fn span() -> Span {
+    if Span::current().is_none() {
+        return Span::none();
+    }
+    debug_span!("transaction", otel.kind = "client", db.system.name = "postgresql", committed = false)
 }

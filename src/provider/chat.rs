@@ -12,9 +12,11 @@ use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tracing::Instrument;
 
 use super::breaker::{Breaker, Event, Pass};
 use super::link::{Fault, Link, Names};
+use super::span;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::metrics::{Asked, Metrics};
@@ -170,7 +172,9 @@ impl Chat {
             body["max_tokens"] = json!(max_tokens);
         }
         let started = Instant::now();
-        let posted = self.link.post(&body, self.timeout, ANSWER_BYTES).await;
+        let span = span::of_question("chat", &self.model);
+        let posted = self.link.post(&body, self.timeout, ANSWER_BYTES).instrument(span.clone()).await;
+        span::ended(&span, posted.is_ok());
         self.metrics.asked(Asked::Llm, posted.is_ok(), started.elapsed());
         request.event = match &posted {
             Ok(_) => Event::Success,

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use moka::future::Cache;
+use tracing::{Instrument, Span};
 use unicode_normalization::UnicodeNormalization;
 
 use super::cache::{Key, Vectors, key};
 use super::hash;
 use super::local::Local;
 use super::openai::OpenAi;
+use super::span;
 use crate::error::Error;
 use crate::metrics::{Asked, Metrics};
 
@@ -290,13 +292,15 @@ impl Embedder {
 
     async fn ask(&self, texts: &[&str], effort: Effort) -> Result<Vec<Vec<f32>>, EmbedError> {
         let started = Instant::now();
+        let span = if self.is_cheap() { Span::none() } else { span::of_question("embeddings", self.model()) };
         let answer = match &self.provider {
-            Provider::OpenAi(openai) => openai.embed(texts, effort).await,
-            Provider::Local(local) => local.embed(texts).await,
+            Provider::OpenAi(openai) => openai.embed(texts, effort).instrument(span.clone()).await,
+            Provider::Local(local) => local.embed(texts).instrument(span.clone()).await,
             Provider::Hash { dimensions } => {
                 Ok(texts.iter().map(|text| hash::embed(text, *dimensions)).collect())
             }
         };
+        span::ended(&span, answer.is_ok());
         self.metrics.asked(Asked::Embedder, answer.is_ok(), started.elapsed());
         answer
     }

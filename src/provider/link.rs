@@ -10,6 +10,7 @@ use serde::Serialize;
 use url::Url;
 
 use crate::error::{Error, Result};
+use crate::telemetry::current_traceparent;
 
 /// One address that takes JSON by POST.
 pub(super) struct Link {
@@ -59,7 +60,10 @@ impl Link {
         timeout: Duration,
         most: usize,
     ) -> std::result::Result<Vec<u8>, Fault> {
-        let request = self.client.post(self.url.clone()).timeout(timeout).json(body);
+        let mut request = self.client.post(self.url.clone()).timeout(timeout).json(body);
+        if let Some(traceparent) = current_traceparent() {
+            request = request.header("traceparent", traceparent);
+        }
         let mut response = request.send().await.map_err(broken)?;
         if !response.status().is_success() {
             return Err(Fault::Status { status: response.status(), retry_after: retry_after(&response) });

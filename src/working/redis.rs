@@ -191,7 +191,7 @@ impl Redis {
         within_limit(async { Ok(Cmd::ping().query_async(&mut self.connection().await?).await?) }).await
     }
 
-    async fn connection(&self) -> std::result::Result<Connection, Trouble> {
+    pub(super) async fn connection(&self) -> std::result::Result<Connection, Trouble> {
         Ok(self.pool.get().await?)
     }
 
@@ -246,7 +246,7 @@ fn parse_id(id: &str) -> Result<Uuid> {
 }
 
 /// Why Redis did not do what it was asked.
-enum Trouble {
+pub(super) enum Trouble {
     Pool(PoolError),
     Redis(RedisError),
 }
@@ -294,7 +294,9 @@ fn unavailable(cause: impl Into<anyhow::Error>) -> Error {
 }
 
 /// Runs a call for no longer than [`CALL_TIMEOUT`].
-async fn within_limit<T>(call: impl Future<Output = std::result::Result<T, Trouble>>) -> Result<T> {
+pub(super) async fn within_limit<T>(
+    call: impl Future<Output = std::result::Result<T, Trouble>>,
+) -> Result<T> {
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => Ok(answer?),
         Err(elapsed) => Err(unavailable(elapsed)),

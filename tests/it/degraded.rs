@@ -1,50 +1,17 @@
 //! What still works while a part is down, and that everything comes back by itself.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use memser::jobs::{Ran, Sweep};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
+use crate::support::wire::Wire;
 use crate::support::{TestApp, TestDatabase, embedder};
 
 /// Longer than memser waits for a connection, and far below the limit of a call.
 const QUICKLY: Duration = Duration::from_secs(15);
-
-/// A way to a server that can be cut and restored.
-struct Wire {
-    address: SocketAddr,
-    whole: watch::Sender<bool>,
-}
-
-impl Wire {
-    async fn to(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (whole, state) = watch::channel(true);
-        tokio::spawn(async move {
-            loop {
-                let (mut near, _) = listener.accept().await.unwrap();
-                let (server, mut state) = (server.clone(), state.clone());
-                tokio::spawn(async move {
-                    if !*state.borrow() {
-                        return;
-                    }
-                    let mut far = TcpStream::connect(server).await.unwrap();
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = state.wait_for(|whole| !whole) => {}
-                    }
-                });
-            }
-        });
-        Self { address, whole }
-    }
-}
 
 async fn health(app: &TestApp, path: &str) -> (u16, Value) {
     let answer = reqwest::get(app.url(path)).await.unwrap();

@@ -161,11 +161,16 @@ async fn the_log_tells_which_trace_a_call_is_part_of() {
         ("of-the-header", Some(&*from_header), &*bad),
         ("of-none", Some("garbage"), &*bad),
     ] {
-        assert_eq!(send(id, header, meta).await.unwrap().status(), 200);
+        let answer = send(id, header, meta).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers()["x-request-id"].to_str().unwrap()), (200, id));
     }
     memser.signal(Signal::SIGTERM);
     let (_, _, log) = memser.end().await;
-    let line = |id: &str| log.lines().find(|line| line.contains(id)).expect("the call is not in the log");
+    let line = |id: &str| {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(id)).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        lines[0]
+    };
     assert!(line("of-the-message").contains(&meta) && !line("of-the-message").contains(&header), "{log}");
     assert!(line("of-the-header").contains(&header), "{log}");
     assert!(!line("of-none").contains("trace_id"), "{log}");

@@ -231,38 +231,3 @@ async fn a_replica_that_waits_for_another_ones_migration_does_not_hold_it_up() {
     waiting.await.unwrap();
     assert!(applied(&mut observer).await > 0);
 }
-
-#[tokio::test]
-async fn doctor_says_what_is_well_and_what_is_not() {
-    let said = |variables: &[(&str, &str)]| {
-        let output = output(&["doctor"], variables);
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
-    };
-    let data = data_folder();
-    let folder = [("MEMSER_DATA_DIR", data.path().to_str().unwrap())];
-    let (code, words) = said(&folder);
-    assert!(code == Some(0) && words.starts_with("warning database: no memser runs"), "{words}");
-    let running = Running::start(data.path(), &[("MEMSER_TOKEN", ADMIN)]);
-    running.client(ADMIN).store("user:1", "Anna plays the cello.").await;
-    let (code, words) = said(&folder);
-    assert_eq!(code, Some(0), "{words}");
-    for part in
-        ["database: PostgreSQL", "schema: up to date", "row-level security binds it", "1 of 1 memories"]
-    {
-        assert!(words.lines().any(|line| line.starts_with("ok ") && line.contains(part)), "{part}: {words}");
-    }
-    running.signal(Signal::SIGTERM);
-    running.end().await;
-
-    let database = TestDatabase::provided().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (code, words) = said(&[("DATABASE_URL", &database.url)]);
-    assert!(code == Some(0) && words.contains("warning schema: at migration 0"), "{words}");
-    let database = TestDatabase::create().await;
-    let redis = format!("redis://{closed}");
-    let (code, words) = said(&[("DATABASE_URL", &database.url), ("REDIS_URL", &redis)]);
-    assert!(code == Some(1) && words.contains("FAILED  Redis"), "{words}");
-    let (code, words) = said(&[("DATABASE_URL", &format!("postgres://memser:hunter2@{closed}/memser"))]);
-    assert!(code == Some(1) && words.starts_with("FAILED  database: cannot connect"), "{words}");
-    assert!(!words.contains("hunter2"), "{words}");
-}

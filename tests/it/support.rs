@@ -3,6 +3,7 @@
 pub mod bulk;
 pub mod changes;
 pub mod client;
+pub mod collector;
 pub mod database;
 pub mod embedder;
 pub mod issuer;
@@ -11,6 +12,7 @@ pub mod process;
 pub mod rows;
 pub mod stdio;
 pub mod stream;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use super::problem::Problem;
 use crate::args;
@@ -22,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::http::auth::Challenge;
 use crate::http::body;
-use crate::mcp::{ToolName, contain};
+use crate::mcp::{ToolName, contain, span};
 use crate::metrics::Via;
 use crate::model::Action;
 
@@ -144,13 +145,14 @@ impl Rest {
             return Err(self.challenge.insufficient(action));
         }
         let refuse = |error: &Error| Problem::of(error, name, &caller.request_id).into_response();
-        let mut call = Unfinished::new(&self.engine, caller, name);
+        let span = span::of_call(name, Via::Rest, &Span::current());
+        let mut call = Unfinished::new(&self.engine, caller, name, span.clone());
         let args = given.and_then(Given::read).map_err(|error| {
             call.outcome = error.code();
             refuse(&error)
         })?;
         let ended = tokio::select! {
-            ended = contain(Box::pin(run(&self.engine, args)), self.call_timeout) => ended,
+            ended = contain(Box::pin(run(&self.engine, args)), self.call_timeout).instrument(span) => ended,
             () = self.stop.cancelled() => {
                 Err(Error::Unavailable { part: "memser", source: anyhow::anyhow!("shutting down") })
             }
@@ -171,12 +173,13 @@ struct Unfinished<'a> {
     started: Instant,
     outcome: &'static str,
     reached_its_end: bool,
+    span: Span,
 }
 
 impl<'a> Unfinished<'a> {
-    fn new(engine: &'a Engine, caller: &'a Caller, name: &'static str) -> Self {
+    fn new(engine: &'a Engine, caller: &'a Caller, name: &'static str, span: Span) -> Self {
         let outcome = Error::Cancelled.code();
-        Self { engine, caller, name, started: Instant::now(), outcome, reached_its_end: false }
+        Self { engine, caller, name, started: Instant::now(), outcome, reached_its_end: false, span }
     }
 }
 
@@ -185,6 +188,7 @@ impl Drop for Unfinished<'_> {
         if !self.reached_its_end {
             self.engine.deny(self.caller, self.name, self.outcome, None);
         }
+        span::ended(&self.span, self.outcome);
         self.engine.metrics().call(self.name, Via::Rest, self.outcome, self.started.elapsed());
     }
 }
