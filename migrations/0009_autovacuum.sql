@@ -4,12 +4,6 @@
 -- A recall reads postings from the index alone, but only on pages that a vacuum has seen since they were written.
 alter table memory_term set (autovacuum_vacuum_insert_scale_factor = 0.02);
 
--- Rows that change in place or live for a short while: what is dead is read over until it is gone.
-alter table memories set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-alter table memory_access set (autovacuum_vacuum_scale_factor = 0.05);
+-- Rows that live for a short while: the sweep that drops them reads over those that are dead already.
 alter table idempotency_keys set (autovacuum_vacuum_scale_factor = 0.05);
 alter table working_memories set (autovacuum_vacuum_scale_factor = 0.05);
-
--- It only grows: a twentieth of it at a time is frozen, and not a fifth of years at once.
-alter table memory_audit_log set (
-    autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -204,19 +204,38 @@ async fn held_up() -> (TempDir, Running, PgConnection) {
     (data, running, held)
 }
 
-/// Starts a backup and waits until it waits.
-async fn waiting_backup(data: &Path, file: &Path) -> std::process::Child {
-    let mut command = memser(&["backup", file.to_str().unwrap()], &folder_of(data));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut observer = superuser(data).await;
-    let waits = "select exists (select from pg_stat_activity where application_name = 'pg_dump' and wait_event_type = 'Lock')";
+/// Looks at a condition again and again, for as long as a loaded machine may take.
+async fn wait_until(observer: &mut PgConnection, condition: &str) -> bool {
     for _ in 0..3_000 {
-        if sqlx::query_scalar(waits).fetch_one(&mut observer).await.unwrap() {
-            return child;
+        let asked = AssertSqlSafe(format!("select {condition}"));
+        if sqlx::query_scalar(asked).fetch_one(&mut *observer).await.unwrap() {
+            return true;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("the backup never waited: {:?}", child.wait_with_output());
+    false
+}
+
+/// Ends every session of a backup; that of one that was killed waits on until it is told.
+async fn end_sessions(observer: &mut PgConnection) {
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pg_dump'";
+    sqlx::raw_sql(end).execute(&mut *observer).await.unwrap();
+    let are_gone = "not exists (select from pg_stat_activity where application_name = 'pg_dump')";
+    assert!(wait_until(observer, are_gone).await, "a session does not end");
+}
+
+/// Starts a backup and waits until it waits.
+async fn waiting_backup(data: &Path, file: &Path, observer: &mut PgConnection) -> Child {
+    end_sessions(observer).await;
+    let mut command = memser(&["backup", file.to_str().unwrap()], &folder_of(data));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let waits = "exists (select from pg_stat_activity
+                          where application_name = 'pg_dump' and wait_event_type = 'Lock')";
+    if !wait_until(observer, waits).await {
+        child.kill().unwrap();
+        panic!("the backup never waited: {:?}", child.wait_with_output());
+    }
+    child
 }
 
 #[tokio::test]
@@ -224,28 +243,22 @@ async fn a_backup_that_is_cut_off_leaves_nothing_that_looks_like_one() {
     let backups = tempfile::tempdir().unwrap();
     let file = backups.path().join("memser.dump");
     let (data, running, mut held) = held_up().await;
-
-    let child = waiting_backup(data.path(), &file).await;
+    let mut observer = superuser(data.path()).await;
+    let child = waiting_backup(data.path(), &file, &mut observer).await;
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("stopped before its end"), "{ended:?}");
     assert_eq!(names(backups.path()), Vec::<String>::new());
 
-    let child = waiting_backup(data.path(), &file).await;
-    let mut observer = superuser(data.path()).await;
-    sqlx::raw_sql(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pg_dump'",
-    )
-    .execute(&mut observer)
-    .await
-    .unwrap();
+    let child = waiting_backup(data.path(), &file, &mut observer).await;
+    end_sessions(&mut observer).await;
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("pg_dump failed"), "{ended:?}");
     assert_eq!(names(backups.path()), Vec::<String>::new());
 
-    let mut child = waiting_backup(data.path(), &file).await;
+    let mut child = waiting_backup(data.path(), &file, &mut observer).await;
     child.kill().unwrap();
     child.wait().unwrap();
     let left = names(backups.path());

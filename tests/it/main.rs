@@ -35,6 +35,7 @@ mod recall_filters;
 mod recall_kinds;
 mod recall_large;
 mod rest;
+mod retention;
 mod review;
 mod scopes;
 mod second_wall;
