@@ -1,5 +1,6 @@
 //! The composition root: [`build`] does everything that can fail, [`App::run_until`] serves.
 
+mod backup;
 mod core;
 mod embedding;
 mod keeper;
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+pub use self::backup::{backup, restore};
 use self::core::Core;
 use self::keeper::{Keeper, share_for_good};
 pub use self::local::Local;

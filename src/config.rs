@@ -73,6 +73,8 @@ pub struct Config {
     pub storage: Storage,
     /// The most connections to it.
     pub max_connections: u32,
+    /// Whether a start brings its schema up to date, or only checks it.
+    pub migrates: bool,
     /// The working tier's Redis; Postgres holds that tier without one.
     pub redis_url: Option<SecretString>,
     /// The most working memories of a scope.
@@ -152,8 +154,6 @@ pub struct Decisions {
     pub bm25: Bm25,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
-    /// How long the last copy of a forgotten memory is kept.
-    pub snapshot_retention_days: u32,
     /// How alike memories of one cluster are.
     pub consolidation_similarity: Option<f32>,
 }
@@ -215,6 +215,7 @@ impl Config {
             shutdown_timeout: seconds("MEMSER_SHUTDOWN_SECONDS")?,
             storage: storage(source)?,
             max_connections: source.set("DATABASE_MAX_CONNECTIONS")?,
+            migrates: source.set("MEMSER_MIGRATE")?,
             redis_url: source.text("REDIS_URL").map(SecretString::from),
             working_cap: source.set("WORKING_MAX_PER_SCOPE")?,
             embedder: embedder(source, &alternatives)?,
@@ -342,7 +343,6 @@ fn decisions(source: &Source) -> anyhow::Result<Decisions> {
         },
         bm25: Bm25 { k1: source.set("BM25_K1")?, b: source.set("BM25_B")? },
         recency_half_life_days: source.set("RECENCY_HALF_LIFE_DAYS")?,
-        snapshot_retention_days: source.set("SNAPSHOT_RETENTION_DAYS")?,
         consolidation_similarity: source.maybe("CONSOLIDATION_SIMILARITY")?,
     })
 }

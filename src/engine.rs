@@ -90,8 +90,6 @@ pub struct Settings {
     pub llm_max_tokens: usize,
     /// When a memory's recency has halved.
     pub recency_half_life_days: f64,
-    /// How long the last copy of a forgotten memory is kept.
-    pub snapshot_retention_days: u32,
     /// When sweeps run and what they go by.
     pub sweeps: Sweeps,
 }

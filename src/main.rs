@@ -1,5 +1,6 @@
 //! The `memser` command.
 
+mod backup_command;
 mod jobs_command;
 mod stdio_command;
 mod token_command;
@@ -22,6 +23,7 @@ use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
+use backup_command::{BackupCommand, RestoreCommand};
 use jobs_command::JobsCommand;
 use stdio_command::StdioCommand;
 use token_command::TokenCommand;
@@ -40,11 +42,15 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve MCP over HTTP (the default).
-    Serve,
+    Serve(ServeArgs),
     /// Serve MCP over standard input and output, for a client that starts a command.
     Stdio(StdioCommand),
     /// Bring the database's schema up to date and stop.
     Migrate,
+    /// Write a backup of memser's own Postgres, also while a memser runs.
+    Backup(BackupCommand),
+    /// Make the database of memser's own Postgres from a backup, while no memser runs.
+    Restore(RestoreCommand),
     /// Make, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -57,6 +63,13 @@ enum Command {
     Doctor,
     /// Exit with 0 when the memser at the listen address is ready: for a container's health check.
     Healthcheck,
+}
+
+#[derive(Args, Default)]
+struct ServeArgs {
+    /// Refuse a database whose schema is behind instead of bringing it up to date, as with `MEMSER_MIGRATE=false`.
+    #[arg(long)]
+    no_migrate: bool,
 }
 
 #[derive(Args)]
@@ -88,21 +101,22 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    let command = cli.command.unwrap_or(Command::Serve);
+    let command = cli.command.unwrap_or_else(|| Command::Serve(ServeArgs::default()));
     match command {
         Command::Config(ConfigArgs { sample: true, .. }) => return print(&reference::sample()),
         Command::Config(ConfigArgs { reference: true, .. }) => return print(&reference::page()),
         _ => {}
     }
     let source = Source::from_process(cli.config.as_deref())?;
-    let config = Config::parse(&source)?;
+    let mut config = Config::parse(&source)?;
     match command {
         Command::Config(_) => {
             warn(&source.warnings);
             print(&reference::effective(&source))
         }
-        Command::Serve => {
+        Command::Serve(ServeArgs { no_migrate }) => {
             let telemetry = telemetry::start(&config.telemetry)?;
+            config.migrates &= !no_migrate;
             let served = serve(config, &source).await;
             telemetry.stop().await;
             served
@@ -119,6 +133,20 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             let ran = jobs_command::run(command, &config, told_to_stop()?).await;
             telemetry.stop().await;
             print(&ran?)
+        }
+        Command::Backup(command) => {
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let backup = backup_command::backup(command, &config);
+            let done = unless_stopped(backup).await;
+            telemetry.stop().await;
+            print(&done?)
+        }
+        Command::Restore(command) => {
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let restore = backup_command::restore(command, &config);
+            let done = unless_stopped(restore).await;
+            telemetry.stop().await;
+            print(&done?)
         }
         Command::Token(command) => print(&token_command::run(command, &config)?),
         Command::Migrate => migrate(config).await,
@@ -145,6 +173,15 @@ async fn serve(config: Config, source: &Source) -> anyhow::Result<()> {
         }
     });
     app.run_until(stop).await
+}
+
+/// Does something as a whole, or undoes it at SIGTERM or Ctrl-C.
+async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let stop = told_to_stop()?;
+    tokio::select! {
+        done = work => done,
+        () = stop => anyhow::bail!("it was stopped before its end, and changed nothing"),
+    }
 }
 
 /// Resolves at SIGTERM or Ctrl-C.

@@ -13,7 +13,7 @@ use super::{database_name, embedding};
 use crate::clock::Clock;
 use crate::config::{Config, Decisions, External};
 use crate::db::feed::Feed;
-use crate::db::schema::bring_up_to_date;
+use crate::db::schema::{bring_up_to_date, expect_up_to_date};
 use crate::db::{Db, Pooler};
 use crate::engine::sweep::Sweeps;
 use crate::engine::{Engine, Settings, Sieve};
@@ -37,7 +37,9 @@ pub(super) struct Core {
 impl Core {
     pub(super) async fn start(config: &Config, clock: Clock, database: External) -> anyhow::Result<Self> {
         let External { options, direct, pooler } = database;
-        bring_up_to_date(&direct).await.context(match pooler {
+        let schema =
+            if config.migrates { bring_up_to_date(&direct).await } else { expect_up_to_date(&direct).await };
+        schema.context(match pooler {
             Pooler::None => database_name(&config.storage),
             Pooler::Transaction => "DATABASE_DIRECT_URL",
         })?;
@@ -116,7 +118,6 @@ fn settings(
         conflict_policy: decisions.conflict_policy,
         bm25: decisions.bm25,
         recency_half_life_days: decisions.recency_half_life_days,
-        snapshot_retention_days: decisions.snapshot_retention_days,
         sweeps: sweeps.clone(),
     })
 }

@@ -192,6 +192,13 @@ pub(super) static GROUPS: &[Group] = &[
                 "The most connections of the pool. A running sweep has one more of its own.",
             )
             .default("20"),
+            key(
+                "MEMSER_MIGRATE",
+                Kind::Switch,
+                "Whether a start brings the database's schema up to date. With `false` it refuses a schema that is behind: \
+                 for those who run `memser migrate` in a step of its own.",
+            )
+            .default("true"),
             key("MEMSER_DATA_DIR", Kind::Path, "The private Postgres' data folder.")
                 .unset("`/var/lib/memser` for root, else `$XDG_DATA_HOME/memser` or `~/.local/share/memser`"),
             key(

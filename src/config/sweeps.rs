@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use super::key::{Group, Kind, key};
 use super::source::Source;
 use crate::engine::decay::DecayRule;
-use crate::engine::sweep::Sweeps;
+use crate::engine::sweep::{Retention, Sweeps};
 
 pub(super) const SWEEPS: Group = Group {
     title: "Sweeps",
@@ -60,6 +60,18 @@ pub(super) const SWEEPS: Group = Group {
             "How long the last copy of a forgotten memory is kept in the database. 0 drops it within minutes.",
         )
         .default("30"),
+        key(
+            "AUDIT_RETENTION_DAYS",
+            Kind::Whole(1, 36_500),
+            "How long rows of the audit log are kept. A log that is to be a proof is exported before.",
+        )
+        .unset("kept for ever"),
+        key(
+            "JOB_RUNS_RETENTION_DAYS",
+            Kind::Whole(1, 36_500),
+            "How long rows about what sweeps did are kept. The last run of each, and the last that ended well, stay.",
+        )
+        .default("90"),
     ],
     introduction: "Two more sweeps have fixed intervals: pending embeddings every 15 seconds, pruning of what has \
                    expired every\n10 minutes. See [sweeps](sweeps.md).\n",
@@ -77,6 +89,11 @@ pub(super) fn sweeps(source: &Source) -> anyhow::Result<Sweeps> {
             half_life: days(source, "DECAY_HALF_LIFE_DAYS")?,
             floor: source.set("DECAY_FLOOR")?,
             protected: source.list("DECAY_PROTECTED_TAGS"),
+        },
+        retention: Retention {
+            snapshots: days(source, "SNAPSHOT_RETENTION_DAYS")?,
+            audit: source.maybe::<i64>("AUDIT_RETENTION_DAYS")?.map(TimeDelta::days),
+            job_runs: days(source, "JOB_RUNS_RETENTION_DAYS")?,
         },
     })
 }

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::Tx;
+use super::{Db, Tx};
 use crate::api::AuditEntry;
 use crate::error::Result;
 
@@ -65,6 +65,27 @@ pub async fn append(conn: &mut PgConnection, rows: &[AuditRow]) -> Result<()> {
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Drops up to `limit` rows of calls before a time, oldest first; answers how many.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn prune(db: &Db, before: DateTime<Utc>, limit: i64) -> Result<u64> {
+    let mut tx = Tx::all_scopes(db).await?;
+    let pruned = sqlx::query!(
+        // Materialised, or the planner may run the limited part more than once.
+        "with old as materialized (
+             select audit_id from memory_audit_log where at < $1 order by at limit $2 for update skip locked
+         )
+         delete from memory_audit_log l using old o where l.audit_id = o.audit_id",
+        before,
+        limit
+    )
+    .execute(tx.conn())
+    .await?;
+    tx.commit().await?;
+    Ok(pruned.rows_affected())
 }
 
 /// Which rows to list.

@@ -6,6 +6,8 @@
 //! |---|---|---|
 //! | `lock` | held by the memser that runs Postgres | memser's user |
 //! | `pg/` | the cluster | Postgres' user |
+//! | `pg.restoring/`, `pg.restored/` | one that is being restored, and one that is whole but not yet in its place | Postgres' user |
+//! | `pg.TIME/` | one that a restore has replaced | Postgres' user |
 //! | `run/` | the socket, where the path is short enough | Postgres' user |
 //! | `pg_hba.conf`, `pg_ident.conf` | who may log in | memser's user |
 //! | `postgres.log`, `postgres.log.1` | the server's log | memser's user |
@@ -14,6 +16,7 @@
 //! Postgres' user is memser's, save where memser is root.
 
 mod account;
+pub mod archive;
 mod cluster;
 mod discover;
 mod installation;
@@ -126,6 +129,16 @@ impl Embedded {
         let stop = CancellationToken::new();
         let supervisor = tokio::spawn(launch.supervise(server, stop.clone()));
         Ok(Self { socket, stop, supervisor })
+    }
+
+    /// Whether the data folder holds a database already.
+    ///
+    /// # Errors
+    ///
+    /// The user has no home and no folder was set.
+    pub fn has_data(settings: &EmbeddedSettings) -> anyhow::Result<bool> {
+        let folder = settings.resolve_data_dir()?;
+        Ok(["pg/PG_VERSION", "pg.restored/PG_VERSION"].iter().any(|file| folder.join(file).exists()))
     }
 
     /// How to reach memser's database in a server that another memser runs on the data folder; none where none runs.

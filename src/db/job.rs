@@ -159,6 +159,30 @@ pub async fn runs(db: &Db, job: &str, limit: i64) -> Result<Vec<Run>> {
         .collect())
 }
 
+/// Drops up to `limit` runs that started before a time; answers how many. The last run of each job stays, and the last that
+/// ended well: they say when a job is due and whether it works.
+///
+/// # Errors
+/// `unavailable` when the database is down.
+pub async fn prune_runs(db: &Db, before: DateTime<Utc>, limit: i64) -> Result<u64> {
+    let mut tx = Tx::of_no_scope(db).await?;
+    let pruned = sqlx::query!(
+        "delete from job_runs where run_id in (
+             select run_id from job_runs old
+              where started_at < $1
+                and exists (select from job_runs later
+                             where later.job = old.job and later.started_at > old.started_at
+                               and (old.outcome <> 'done' or later.outcome = 'done'))
+              order by run_id limit $2)",
+        before,
+        limit
+    )
+    .execute(tx.conn())
+    .await?;
+    tx.commit().await?;
+    Ok(pruned.rows_affected())
+}
+
 /// When a job last ended well.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! What a database has to be before memser uses it: reachable, new enough, with pgvector, its schema up to date.
 
+mod version;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -9,12 +11,14 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
 
+use self::version::{Applied, Standing};
 use super::pooler::keeps_session;
 
-/// The schema, forward only. The migrator's own lock is off: [`bring_up_to_date`] takes one.
+/// The schema, forward only. The migrator's own lock is off: [`bring_up_to_date`] takes one, and decides what becomes of a
+/// schema with migrations that this memser does not know.
 pub static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
     let mut migrator = sqlx::migrate!();
-    migrator.set_locking(false);
+    migrator.set_locking(false).set_ignore_missing(true);
     migrator
 });
 
@@ -29,15 +33,51 @@ const LOCK: i64 = -1_001;
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many attempts a starting server gets: five minutes, for a long recovery.
 const ATTEMPTS: usize = 1_500;
+/// How long a migration waits for a table, and everybody else behind it.
+const LOCK_TIMEOUT: &str = "2s";
+/// How long the others have the table for themselves then.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Checks the database and brings its schema up to date. Of replicas that start at once, one does it and the others
-/// wait; the lock ends with its connection, so that a crash leaves nothing to clear.
+/// wait; the lock ends with its connection, so that a crash leaves nothing to clear, and a migration that was cut off has
+/// changed nothing. A schema that a newer memser made is left as it is where it suits this one.
 ///
 /// # Errors
 /// Each says what to do: the server cannot be reached or does not let memser in, there is a pooler of transactions before
-/// it, it or its pgvector is too old, the
-/// role lacks a right, the schema is newer than this memser, a migration fails.
+/// it, it or its pgvector is too old, the role lacks a right, the schema is too new for this memser, a migration fails.
 pub async fn bring_up_to_date(options: &PgConnectOptions) -> anyhow::Result<()> {
+    let mut connection = checked(options).await?;
+    wait_for_lock(&mut connection).await?;
+    add_pgvector(&mut connection).await?;
+    if Applied::of(&mut connection).await?.judge()? == Standing::Ahead {
+        note_newer();
+    }
+    migrate(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
+/// Checks the database and that its schema is up to date, and changes nothing.
+///
+/// # Errors
+/// Those of [`bring_up_to_date`], and where the schema is behind this memser.
+pub async fn expect_up_to_date(options: &PgConnectOptions) -> anyhow::Result<()> {
+    let mut connection = checked(options).await?;
+    let applied = Applied::of(&mut connection).await?;
+    match applied.judge()? {
+        Standing::Behind => bail!(
+            "the database's schema is at migration {} of {}, and this start is not to change it (MEMSER_MIGRATE, \
+             --no-migrate): run memser migrate of this version before",
+            applied.last().unwrap_or_default(),
+            last_migration()
+        ),
+        Standing::Current => {}
+        Standing::Ahead => note_newer(),
+    }
+    Ok(connection.close().await?)
+}
+
+/// A connection to a database that memser can work with, whatever its schema.
+async fn checked(options: &PgConnectOptions) -> anyhow::Result<PgConnection> {
     let mut connection = connect(options).await?;
     ensure!(
         keeps_session(&mut connection, options).await?,
@@ -45,10 +85,35 @@ pub async fn bring_up_to_date(options: &PgConnectOptions) -> anyhow::Result<()> 
          migrations, the locks of sweeps and indexes"
     );
     ask(&mut connection).await?.judge()?;
-    wait_for_lock(&mut connection).await?;
-    add_pgvector(&mut connection).await?;
-    MIGRATOR.run(&mut connection).await.map_err(explain)?;
-    Ok(connection.close().await?)
+    Ok(connection)
+}
+
+fn note_newer() {
+    tracing::info!("the database's schema is newer than this memser and suits it");
+}
+
+/// Applies what is lacking, each migration in a transaction of its own.
+///
+/// While one waits for a table, whoever comes after it waits as well: it gives up soon and tries again, and lets the others
+/// through meanwhile.
+async fn migrate(connection: &mut PgConnection) -> anyhow::Result<()> {
+    sqlx::query!("select set_config('lock_timeout', $1, false)", LOCK_TIMEOUT)
+        .fetch_one(&mut *connection)
+        .await?;
+    loop {
+        match MIGRATOR.run(&mut *connection).await {
+            Err(MigrateError::ExecuteMigration(error, version))
+                if code(&error).as_deref() == Some("55P03") =>
+            {
+                tracing::warn!(
+                    "migration {version} waits for a transaction that uses its table; see pg_stat_activity for one that \
+                     hangs"
+                );
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            outcome => return outcome.map_err(explain),
+        }
+    }
 }
 
 /// What a database is like, for a person who looks after it.
@@ -71,22 +136,13 @@ pub struct Inspection {
 pub async fn inspect(options: &PgConnectOptions) -> anyhow::Result<Inspection> {
     let mut connection = connect(options).await?;
     let server = ask(&mut connection).await?;
-    let is_made = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null")
-        .fetch_one(&mut connection)
-        .await?;
-    let migration = if is_made == Some(true) {
-        sqlx::query_scalar("select max(version) from _sqlx_migrations where success")
-            .fetch_one(&mut connection)
-            .await?
-    } else {
-        None
-    };
+    let applied = Applied::of(&mut connection).await?;
     connection.close().await?;
     Ok(Inspection {
         postgres: format!("{}.{}", server.version / 10_000, server.version % 10_000),
-        objection: server.judge().err().map(|error| error.to_string()),
+        objection: server.judge().and_then(|()| applied.judge()).err().map(|error| error.to_string()),
         pgvector: server.pgvector,
-        migration,
+        migration: applied.last(),
     })
 }
 
@@ -202,13 +258,6 @@ async fn add_pgvector(connection: &mut PgConnection) -> anyhow::Result<()> {
 
 fn explain(error: MigrateError) -> anyhow::Error {
     match error {
-        MigrateError::VersionMissing(version) => {
-            let known = last_migration();
-            anyhow::anyhow!(
-                "the database's schema (migration {version}) is newer than this memser, which knows migration {known} \
-                 as the last: start a memser that is as new"
-            )
-        }
         MigrateError::VersionMismatch(version) => anyhow::anyhow!(
             "migration {version} of the database's schema is not the one that this memser has: it was made by a \
              modified memser; use that one, or another database"

@@ -188,18 +188,23 @@ impl Engine {
         Ok(activated)
     }
 
-    /// Drops a chunk of what has expired: working memories, idempotency keys, snapshots of what was forgotten, vectors of
-    /// spaces retired long ago; answers
-    /// how many.
+    /// Drops a chunk of each kind of what has expired: working memories, idempotency keys, snapshots of what was forgotten,
+    /// rows of the audit log and of runs, vectors of spaces retired long ago; answers how many.
     ///
     /// # Errors
     /// `unavailable`.
     pub async fn prune_chunk(&self) -> Result<u64> {
         let now = self.clock.now();
         let vectors = db::space::prune(&self.db, now - RETIRED_KEPT, i64::from(CHUNK)).await?;
-        let kept = TimeDelta::days(i64::from(self.settings.snapshot_retention_days));
-        let snapshots = db::forget::prune_snapshots(&self.db, now - kept, i64::from(CHUNK)).await?;
+        let retention = self.settings.sweeps.retention;
+        let snapshots =
+            db::forget::prune_snapshots(&self.db, now - retention.snapshots, i64::from(CHUNK)).await?;
+        let calls = match retention.audit {
+            Some(kept) => db::audit::prune(&self.db, now - kept, i64::from(CHUNK)).await?,
+            None => 0,
+        };
+        let runs = job::prune_runs(&self.db, now - retention.job_runs, i64::from(CHUNK)).await?;
         let answers = idempotency::prune(&self.db, now).await?;
-        Ok(self.working.prune(now, CHUNK).await? + answers + snapshots + vectors)
+        Ok(self.working.prune(now, CHUNK).await? + answers + calls + runs + snapshots + vectors)
     }
 }

@@ -45,6 +45,19 @@ pub struct Sweeps {
     pub decay_interval: Option<Duration>,
     /// How confidence decays.
     pub decay: DecayRule,
+    /// What is kept for how long.
+    pub retention: Retention,
+}
+
+/// How long what is no memory is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Last copies of forgotten memories.
+    pub snapshots: TimeDelta,
+    /// Rows of the audit log; for ever without one.
+    pub audit: Option<TimeDelta>,
+    /// Rows about runs of sweeps.
+    pub job_runs: TimeDelta,
 }
 
 impl Sweep {

@@ -100,12 +100,15 @@ impl Jobs {
         Ok(Ran::Stopped)
     }
 
+    /// Rests as decay does: after a retention was set or shortened there may be millions of rows.
     async fn prune(&self, lock: &mut SweepLock, tally: &mut Tally) -> Result<Ran> {
         while lock.is_held().await {
+            let started = Instant::now();
             match within(CHUNK_LIMIT, self.engine.prune_chunk()).await? {
                 0 => return Ok(Ran::Done),
                 dropped => tally.changed += dropped,
             }
+            tokio::time::sleep(started.elapsed()).await;
         }
         Ok(Ran::Stopped)
     }

@@ -8,7 +8,7 @@ use crate::support::files;
 /// From the top down: a module uses only modules of lower rows, as `lib.rs` says in short.
 const ROWS: &[&[&str]] = &[
     &["main"],
-    &["jobs_command", "stdio_command", "token_command"],
+    &["backup_command", "jobs_command", "stdio_command", "token_command"],
     &["app", "doctor"],
     &["http", "jobs", "stdio"],
     // `config` is made of the settings of the parts that it configures.

@@ -150,6 +150,7 @@ async fn a_shutdown_during_a_sweep_is_in_order() {
     assert_eq!(status, Some(0), "{log}");
     let outcomes: Vec<String> = runs(&mut test).await.into_iter().map(|run| run.2).collect();
     assert_eq!(outcomes, ["stopped"], "{log}");
+    assert!(ask::<bool>(&mut test, &format!("{OWNER} is null")).await, "the lock of the sweep is still held");
     release(&mut test).await;
     wait_until(&mut test, &format!("not {IS_HELD_UP}")).await;
     let active: i64 = ask(&mut test, "(select count(*) from memories where valid_to is null)").await;

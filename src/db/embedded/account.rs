@@ -46,17 +46,9 @@ impl Account {
         Ok(Self { name: user.name, uid: user.uid, gid: user.gid, is_switched: false })
     }
 
-    /// A command that runs as this account, with a clean environment, no input, and a process group of its own, so
-    /// that Ctrl-C in a terminal reaches memser alone and memser stops Postgres in its own order.
+    /// A command that runs as this account.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
-        command.env_clear();
-        for name in KEPT_VARIABLES {
-            if let Some(value) = std::env::var_os(name) {
-                command.env(name, value);
-            }
-        }
-        command.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null()).process_group(0);
+        let mut command = clean_command(program);
         if self.is_switched {
             // Setting the uid as root also drops the supplementary groups.
             command.uid(self.uid.as_raw()).gid(self.gid.as_raw());
@@ -104,6 +96,20 @@ impl Account {
     pub(super) fn is_switched(&self) -> bool {
         self.is_switched
     }
+}
+
+/// A command that runs as memser's user, with a clean environment, no input, and a process group of its own, so that
+/// Ctrl-C in a terminal reaches memser alone and memser stops Postgres in its own order.
+pub(super) fn clean_command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear();
+    for name in KEPT_VARIABLES {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command.env("LC_ALL", "C").current_dir("/").stdin(Stdio::null()).process_group(0);
+    command
 }
 
 /// The user that memser itself runs as. Postgres looks users up by id, both to start and to let one in.

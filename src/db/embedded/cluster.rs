@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use chrono::{DateTime, Utc};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{Uid, User, geteuid};
@@ -15,6 +16,11 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 use super::account::{Account, memser_user};
 use super::installation::Installation;
 use super::{DATABASE, ROLE, SUPERUSER, hint, remove_folder};
+
+/// The folder of the cluster that is used, of one that is being restored, and of one that is restored whole.
+const CLUSTER: &str = "pg";
+const RESTORING: &str = "pg.restoring";
+const RESTORED: &str = "pg.restored";
 
 /// Why a data folder cannot be had now: another process has it.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +38,8 @@ pub struct Held {
 pub(super) struct DataFolder {
     /// Absolute, without links.
     pub(super) path: PathBuf,
+    /// The name of the cluster that is worked with.
+    cluster: &'static str,
     /// Unlocks when it is dropped. Closing the file alone would not do: a program that another thread is just
     /// starting has inherited it and keeps it open until it runs.
     _lock: Flock<File>,
@@ -68,12 +76,55 @@ impl DataFolder {
             );
         }
         let lock = lock(&path)?;
-        Ok(Self { path, _lock: lock })
+        let data = Self { path, cluster: CLUSTER, _lock: lock };
+        data.finish_restore()?;
+        Ok(data)
+    }
+
+    /// The same folder, to restore a cluster beside the one that is used.
+    pub(super) fn restoring(self) -> Self {
+        Self { cluster: RESTORING, ..self }
+    }
+
+    /// Uses a cluster that was restored whole, where memser was killed after it had put the former one aside.
+    fn finish_restore(&self) -> anyhow::Result<()> {
+        let (restored, cluster) = (self.path.join(RESTORED), self.path.join(CLUSTER));
+        if restored.is_dir() && cluster.symlink_metadata().is_err() {
+            fs::rename(&restored, &cluster)
+                .with_context(|| format!("cannot rename {}", restored.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what an interrupted restore has left.
+    pub(super) fn clear_restore(&self) -> anyhow::Result<()> {
+        remove_folder(&self.path.join(RESTORING))?;
+        remove_folder(&self.path.join(RESTORED))
+    }
+
+    /// Uses the restored cluster from now on; answers where the former one is, if there was one.
+    ///
+    /// At any time one of both is there under the name that the next start looks for, or is given it then.
+    pub(super) fn put_in_place(&self, now: DateTime<Utc>) -> anyhow::Result<Option<PathBuf>> {
+        let folder = File::open(&self.path)?;
+        let (restored, cluster) = (self.path.join(RESTORED), self.path.join(CLUSTER));
+        fs::rename(self.path.join(RESTORING), &restored)?;
+        folder.sync_all()?;
+        let former = if cluster.symlink_metadata().is_ok() {
+            let former = self.path.join(format!("{CLUSTER}.{}", now.format("%Y%m%dT%H%M%SZ")));
+            fs::rename(&cluster, &former)?;
+            Some(former)
+        } else {
+            None
+        };
+        self.finish_restore()?;
+        folder.sync_all()?;
+        Ok(former)
     }
 
     /// The folder of the cluster, which may not be there yet.
     pub(super) fn cluster(&self) -> PathBuf {
-        self.path.join("pg")
+        self.path.join(self.cluster)
     }
 
     /// Which files say who may log in; see [`write_access_rules`](Self::write_access_rules).
@@ -137,7 +188,7 @@ impl DataFolder {
     /// Makes the cluster. It appears under its name only when complete, so that an interrupted start leaves nothing
     /// that looks like one.
     pub(super) fn initialise(&self, account: &Account, installation: &Installation) -> anyhow::Result<()> {
-        let new = self.path.join("pg.new");
+        let new = self.path.join(format!("{}.new", self.cluster));
         remove_folder(&new)?;
         DirBuilder::new()
             .mode(0o700)
