@@ -33,7 +33,7 @@ use crate::model::{TagsMatch, Tier};
 #[serde(default)]
 #[schemars(extend("required" = ["query"]))]
 pub struct RecallArgs {
-    /// What to look for, in natural language; up to 64 KiB.
+    /// What to look for, in natural language; up to 1 MiB.
     #[schemars(length(min = 1))]
     pub query: String,
     /// Whose memories to search. May be left out by a token that is granted exactly one scope.

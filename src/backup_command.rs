@@ -35,12 +35,8 @@ pub(crate) async fn backup(command: BackupCommand, config: &Config) -> anyhow::R
 pub(crate) async fn restore(command: RestoreCommand, config: &Config) -> anyhow::Result<String> {
     let RestoreCommand { file, replace } = command;
     let former = app::restore(config, &file, replace, Clock::System.now()).await?;
-    let mut words = format!("{} is restored\n", file.display());
-    if let Some(former) = former {
-        words += &format!(
-            "the database before it is in {}: remove it when you need it no more\n",
-            former.display()
-        );
-    }
-    Ok(words)
+    let former = former.map_or_else(String::new, |former| {
+        format!("the database before it is in {}: remove it when you need it no more\n", former.display())
+    });
+    Ok(format!("{} is restored\n{former}", file.display()))
 }

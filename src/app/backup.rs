@@ -10,8 +10,9 @@ use super::keeper::share;
 use crate::config::{Config, Storage};
 use crate::db::embedded::{Embedded, EmbeddedSettings, archive};
 
-/// Writes all durable memories, as they are at this moment, into a new file, and answers which; in a folder it gets a name
-/// with the time. The Postgres of a memser that runs is used and not disturbed, otherwise one is started.
+/// Writes all durable memories, as they are at this moment, into a new file.
+///
+/// Answers which; in a folder it gets a name with the time. The Postgres of a memser that runs is used and not disturbed, otherwise one is started.
 ///
 /// The file appears under its name only when it is whole and on disk. Memser's user alone can read it.
 ///

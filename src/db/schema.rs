@@ -38,7 +38,9 @@ const LOCK_TIMEOUT: &str = "2s";
 /// How long the others have the table for themselves then.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
-/// Checks the database and brings its schema up to date. Of replicas that start at once, one does it and the others
+/// Checks the database and brings its schema up to date.
+///
+/// Of replicas that start at once, one does it and the others
 /// wait; the lock ends with its connection, so that a crash leaves nothing to clear, and a migration that was cut off has
 /// changed nothing. A schema that a newer memser made is left as it is where it suits this one.
 ///

@@ -29,8 +29,8 @@ const DEFAULT_K: u32 = 10;
 /// The most memories of one answer.
 const MAX_K: u32 = 100;
 
-/// The longest query, in bytes: as long as a memory may be unless the operator says otherwise.
-const QUERY_MAX_BYTES: usize = 64 * 1024;
+/// The longest query, in bytes: whole documents are asked with. By default a request may not even be that long.
+const QUERY_MAX_BYTES: usize = 1024 * 1024;
 
 /// A checked request.
 struct Question {

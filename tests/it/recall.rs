@@ -35,12 +35,12 @@ async fn a_word_finds_its_memory_in_any_language() {
 }
 
 #[tokio::test]
-async fn a_query_is_as_long_as_a_memory_at_most() {
-    let app = TestApp::start().await;
+async fn a_query_is_a_mebibyte_at_most() {
+    let app = TestApp::builder().set("MEMSER_MAX_CONTENT_BYTES", "1048576").start().await;
     let client = app.admin();
     client.store("user:1", "The kettle whistles in the kitchen").await;
-    let longest = "kettle ".repeat(9_362) + "is";
-    assert_eq!(longest.len(), 64 * 1024);
+    let longest = "kettle ".repeat(149_796) + "tins";
+    assert_eq!(longest.len(), 1024 * 1024);
     assert_eq!(client.recall("user:1", &longest).await.len(), 1);
     let error = client.refused("recall_memory", json!({ "scope": "user:1", "query": longest + "!" })).await;
     assert_eq!((&error["code"], &error["field"]), (&json!("limit_exceeded"), &json!("query")));

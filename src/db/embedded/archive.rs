@@ -43,8 +43,9 @@ pub async fn write(
     run(command).await
 }
 
-/// Makes a cluster of an archive and lets it take the place of the data folder's own; answers where the former one is, if
-/// there was one. Until the new one is whole and its schema up to date, the former one stays in its place.
+/// Makes a cluster of an archive and lets it take the place of the data folder's own.
+///
+/// Answers where the former one is, if there was one. Until the new one is whole and its schema up to date, the former one stays in its place.
 ///
 /// # Errors
 ///
