@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -92,7 +91,7 @@ pub(super) async fn share(config: &Config) -> anyhow::Result<(Keeper, External)>
             Err(error) => return Err(error),
         };
         if let Some(options) = Embedded::running(settings)?
-            && options.connect().await.is_ok()
+            && Embedded::is_ready(&options).await
         {
             let stop = CancellationToken::new();
             let task = tokio::spawn(inherit(settings.clone(), stop.clone()));

@@ -160,6 +160,11 @@ impl Embedded {
         }
     }
 
+    /// Whether memser's database can be used by another memser than the one that runs the server, which makes it first.
+    pub async fn is_ready(database: &PgConnectOptions) -> bool {
+        cluster::is_made(database).await.unwrap_or(false)
+    }
+
     /// How to reach memser's database, over the socket, as a role without special rights that owns it.
     #[must_use]
     pub fn connect_options(&self) -> PgConnectOptions {

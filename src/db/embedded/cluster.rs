@@ -271,6 +271,14 @@ pub(super) async fn provision(superuser: &PgConnectOptions) -> anyhow::Result<()
     Ok(())
 }
 
+/// Whether the memser that makes a database is done with it: pgvector comes last.
+pub(super) async fn is_made(database: &PgConnectOptions) -> sqlx::Result<bool> {
+    let mut connection = database.connect().await?;
+    let is_made = exists(&mut connection, "select 1 from pg_extension where extname = $1", "vector").await?;
+    connection.close().await?;
+    Ok(is_made)
+}
+
 async fn exists(connection: &mut PgConnection, query: &'static str, name: &str) -> sqlx::Result<bool> {
     Ok(sqlx::query(query).bind(name).fetch_optional(connection).await?.is_some())
 }

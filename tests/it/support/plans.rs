@@ -2,10 +2,11 @@
 //! sqlx makes a tracing event of each notice.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection};
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -42,8 +43,14 @@ pub async fn tell(connection: &mut PgConnection) {
     }
 }
 
+/// What is heard of an event is decided where it first happens. While there is one subscriber and it is another thread's,
+/// `tracing` takes that for nobody, for good. This one is everybody's, does nothing, and wants to hear all.
+static SECOND: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::registry().with(Listener(Arc::default()))));
+
 impl Plans {
     pub fn listen() -> Self {
+        LazyLock::force(&SECOND);
         let heard = Arc::default();
         let subscriber = tracing_subscriber::registry().with(Listener(Arc::clone(&heard)));
         Self { heard, _guard: tracing::subscriber::set_default(subscriber) }
