@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::support::changes::settled;
 use crate::support::plans::{Plans, nodes, tell};
 use crate::support::{TestApp, TestDatabase};
 
@@ -179,6 +180,8 @@ async fn a_foreign_id_costs_what_an_absent_one_costs() {
     let foreign = app.admin().store("user:2", "Something of theirs").await;
     let absent = Uuid::new_v4().to_string();
     let plans = Plans::listen();
+    // Telling of these two comes when it comes.
+    settled(&app).await;
     for call in &calls {
         // What is looked up or compiled once is so before anything is compared.
         observe(&app, &plans, call, &own, &Uuid::new_v4().to_string()).await;
