@@ -95,9 +95,10 @@ async fn a_memser_that_runs_is_backed_up_and_a_restored_one_answers_the_same() {
     assert!(before.iter().any(|answer| answer.to_string().contains("8080")), "{before:?}");
 
     // One who stores all the time: the backup is of one moment, and the store goes on.
+    client.store("log", "Entry 0 of the log, about matter 0").await;
     let (finish, mut finished) = oneshot::channel::<()>();
     let writer = tokio::spawn(async move {
-        let mut stored = 0;
+        let mut stored = 1;
         while finished.try_recv().is_err() {
             client.store("log", &format!("Entry {stored} of the log, about matter {}", stored * 7)).await;
             stored += 1;
