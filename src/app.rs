@@ -5,6 +5,7 @@ mod core;
 mod embedding;
 mod keeper;
 mod local;
+mod port;
 mod tokens;
 mod worker;
 
@@ -24,6 +25,7 @@ pub use self::backup::{backup, restore};
 use self::core::Core;
 use self::keeper::{Keeper, share_for_good};
 pub use self::local::Local;
+pub use self::port::Import;
 pub use self::worker::Worker;
 use crate::auth::Auth;
 use crate::clock::Clock;

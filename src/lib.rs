@@ -20,6 +20,7 @@ pub mod jobs;
 pub mod mcp;
 pub mod metrics;
 pub mod model;
+pub mod port;
 pub mod provider;
 pub mod stdio;
 pub mod telemetry;

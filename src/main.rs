@@ -1,6 +1,8 @@
 //! The `memser` command.
 
 mod backup_command;
+mod export_command;
+mod import_command;
 mod jobs_command;
 mod stdio_command;
 mod token_command;
@@ -24,6 +26,8 @@ use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
 use backup_command::{BackupCommand, RestoreCommand};
+use export_command::ExportCommand;
+use import_command::ImportCommand;
 use jobs_command::JobsCommand;
 use stdio_command::StdioCommand;
 use token_command::TokenCommand;
@@ -57,6 +61,10 @@ enum Command {
     /// List sweeps and run them by hand or from cron.
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Write memories to a file, as JSON lines, with everything but vectors.
+    Export(ExportCommand),
+    /// Store the memories of a file: memser's own, or that of another memory server or of a chat service.
+    Import(ImportCommand),
     /// Show the configuration in force and who set it, with secrets hidden; fails where it is wrong.
     Config(ConfigArgs),
     /// Look at everything that memser depends on and say what is not well; fails where memser cannot work.
@@ -147,6 +155,21 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             let done = unless_stopped(restore).await;
             telemetry.stop().await;
             print(&done?)
+        }
+        Command::Export(command) => {
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let written = export_command::run(command, &config, told_to_stop()?).await;
+            telemetry.stop().await;
+            print(&written?)
+        }
+        Command::Import(command) => {
+            let telemetry = telemetry::start(&config.telemetry)?;
+            let imported = import_command::run(command, &config, told_to_stop()?).await;
+            telemetry.stop().await;
+            let outcome = imported?;
+            print(&outcome.report)?;
+            anyhow::ensure!(outcome.is_whole, "not everything went in");
+            Ok(())
         }
         Command::Token(command) => print(&token_command::run(command, &config)?),
         Command::Migrate => migrate(config).await,

@@ -18,6 +18,8 @@ const SCOPE_MAX_CHARS: usize = 256;
 pub const TAGS_MAX: usize = 32;
 /// The longest tag, source or actor, in characters.
 const LABEL_MAX_CHARS: usize = 256;
+/// What a memory that was stated once is trusted; further sources raise it.
+pub const FIRST_CONFIDENCE: f32 = 0.8;
 
 /// A tenancy boundary: a user, an agent, a session. 1 to 256 printable characters without `*`, trimmed and in NFC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -58,6 +58,8 @@ pub struct NewWorking {
     pub occurred_at: Option<DateTime<Utc>>,
     /// When it was stored.
     pub created_at: DateTime<Utc>,
+    /// How often it was stated: once, unless it comes from elsewhere.
+    pub support: i32,
 }
 
 /// What a put did.

@@ -1,14 +1,19 @@
-//! A memser that serves nobody: it runs a job or looks at them.
+//! A memser that serves nobody: it runs a job or looks at them, or carries memories out and in.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
 
 use super::core::Core;
 use super::keeper::{Keeper, share};
 use crate::api::JobsAnswer;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::jobs::{Jobs, Ran, Sweep};
 
-/// The parts that jobs need.
+/// The parts that this needs.
 #[derive(Debug)]
 pub struct Worker {
     core: Core,
@@ -56,6 +61,16 @@ impl Worker {
     /// `unavailable`.
     pub async fn look_again(&self) -> Result<u64> {
         self.core.engine.look_again().await
+    }
+
+    /// The engine that does the work.
+    pub(super) const fn engine(&self) -> &Arc<Engine> {
+        &self.core.engine
+    }
+
+    /// Now.
+    pub(super) fn now(&self) -> DateTime<Utc> {
+        self.core.jobs.clock.now()
     }
 
     /// How every job is.

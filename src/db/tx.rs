@@ -54,6 +54,14 @@ impl Tx {
         Self::open(db, "*", PLAN_FOR_VALUES).await
     }
 
+    /// Sees every scope as it is at the first statement, for as long as the transaction lasts, and writes nothing.
+    ///
+    /// # Errors
+    /// `unavailable` when no connection is to be had.
+    pub async fn snapshot(db: &Db) -> Result<Self> {
+        Self::open_as(db, "isolation level repeatable read read only", "*", PLAN_FOR_VALUES).await
+    }
+
     /// Sees no scope: for tables that belong to none.
     ///
     /// # Errors
@@ -71,12 +79,17 @@ impl Tx {
     /// Behind a pooler of transactions, the session may have prepared statements of another client under the names that
     /// this one is about to give.
     async fn open(db: &Db, seen: &str, planning: &str) -> Result<Self> {
+        Self::open_as(db, "", seen, planning).await
+    }
+
+    /// [`open`](Self::open) with a mode of transactions, as `begin` takes it.
+    async fn open_as(db: &Db, mode: &str, seen: &str, planning: &str) -> Result<Self> {
         let clear = match db.pooler {
             Pooler::None => "",
             Pooler::Transaction => "deallocate all;",
         };
         let begin = format!(
-            "begin; {clear} select set_config('memser.scope_id', '{seen}', true), \
+            "begin {mode}; {clear} select set_config('memser.scope_id', '{seen}', true), \
                            {planning}, \
                            set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                            set_config('hnsw.ef_search', '100', true)"

@@ -73,7 +73,7 @@ pub async fn count(tx: &mut Tx, scope: ScopeId, now: DateTime<Utc>) -> Result<i6
     .await?)
 }
 
-/// Writes a new entry, stated once, over an expired one with the same content.
+/// Writes a new entry, with its id and how often it was stated, over an expired one with the same content.
 ///
 /// # Errors
 /// `unavailable` or `internal`, as Postgres answers.
@@ -81,13 +81,13 @@ pub async fn insert(
     tx: &mut Tx,
     scope: ScopeId,
     content_hash: &[u8],
-    id: Uuid,
+    (id, support): (Uuid, i32),
     entry: &Value,
     expires_at: DateTime<Utc>,
 ) -> Result<()> {
     sqlx::query!(
         r#"insert into working_memories (scope_id, content_hash, id, entry, expires_at)
-           values ($1, $2, $3, $4::jsonb || '{"support": 1}', $5)
+           values ($1, $2, $3, $4::jsonb || jsonb_build_object('support', $6::integer), $5)
            on conflict (scope_id, content_hash)
            do update set id = excluded.id, entry = excluded.entry, expires_at = excluded.expires_at"#,
         scope.0,
@@ -95,6 +95,7 @@ pub async fn insert(
         id,
         entry,
         expires_at,
+        support,
     )
     .execute(tx.conn())
     .await?;

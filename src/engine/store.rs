@@ -17,12 +17,10 @@ use crate::db::conflict::{Pair, Resolved};
 use crate::db::memory::{NewMemory, StoredMemory};
 use crate::db::{self, ScopeId, Tx, audit, conflict, history, idempotency, memory};
 use crate::error::{Error, Result};
-use crate::model::{Action, Memory, Tier, check_label};
+use crate::model::{Action, FIRST_CONFIDENCE, Memory, Tier, check_label};
 use crate::text;
 use crate::working::NewWorking;
 
-/// What a memory that was stated once is trusted; further sources raise it.
-const FIRST_CONFIDENCE: f32 = 0.8;
 /// How much of the way to certainty each further source goes.
 const CONFIDENCE_RISE: f32 = 0.25;
 /// How long an idempotency key gives the first answer again.
@@ -83,6 +81,7 @@ impl Engine {
             metadata: statement.metadata.clone(),
             occurred_at: statement.occurred_at,
             created_at: call.at,
+            support: 1,
         };
         let put = self.working.put(scope, new, ttl, call.at).await?;
         let answer = StoreAnswer {

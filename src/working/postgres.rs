@@ -26,7 +26,7 @@ impl Postgres {
         expires_at: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<Put> {
-        let (hash, id) = (new.content_hash, new.id);
+        let (hash, id, support) = (new.content_hash, new.id, new.support);
         let entry = serde_json::to_value(Entry::from(new)).map_err(|e| Error::Internal(e.into()))?;
 
         let mut tx = Tx::for_scope(&self.db, scope).await?;
@@ -37,8 +37,8 @@ impl Postgres {
             if table::count(&mut tx, scope, now).await? >= i64::from(self.cap) {
                 return Err(full(self.cap));
             }
-            table::insert(&mut tx, scope, &hash, id, &entry, expires_at).await?;
-            Put { id, refreshed: false, support: 1, expires_at }
+            table::insert(&mut tx, scope, &hash, (id, support), &entry, expires_at).await?;
+            Put { id, refreshed: false, support, expires_at }
         };
         tx.commit().await?;
         Ok(put)

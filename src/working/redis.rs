@@ -30,23 +30,23 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// Refreshes a living entry, or writes a new one where the cap allows.
 ///
-/// Keys: entry, index. Arguments: now, expiry and time to live (ms), cap, content hash, id, entry.
-/// Answers `{id, support}`, or nothing where the scope is full.
+/// Keys: entry, index. Arguments: now, expiry and time to live (ms), cap, content hash, id, entry, support.
+/// Answers `{id, support, whether it was living}`, or nothing where the scope is full.
 static PUT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
         local now, expiry, ttl = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
         redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 
-        local support = 1
+        local support, living = tonumber(ARGV[8]), 0
         local expires = redis.call('HGET', KEYS[1], 'expires')
         if expires and tonumber(expires) > now then
-            support = redis.call('HINCRBY', KEYS[1], 'support', 1)
+            support, living = redis.call('HINCRBY', KEYS[1], 'support', 1), 1
         elseif redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then
             return false
         else
             redis.call('DEL', KEYS[1])
-            redis.call('HSET', KEYS[1], 'id', ARGV[6], 'support', 1, 'entry', ARGV[7])
+            redis.call('HSET', KEYS[1], 'id', ARGV[6], 'support', support, 'entry', ARGV[7])
         end
         redis.call('HSET', KEYS[1], 'expires', ARGV[2])
         redis.call('PEXPIRE', KEYS[1], ttl)
@@ -56,7 +56,7 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
         if redis.call('PTTL', KEYS[2]) < ttl then
             redis.call('PEXPIRE', KEYS[2], ttl)
         end
-        return {redis.call('HGET', KEYS[1], 'id'), support}
+        return {redis.call('HGET', KEYS[1], 'id'), support, living}
         ",
     )
 });
@@ -125,6 +125,7 @@ impl Redis {
     ) -> Result<Put> {
         let hash = hex::encode(new.content_hash);
         let (now, expiry) = (now.timestamp_millis(), expires_at.timestamp_millis());
+        let support = new.support;
         let mut call = PUT.key(self.entry_key(scope, &hash));
         call.key(self.index_key(scope))
             .arg(now)
@@ -133,13 +134,14 @@ impl Redis {
             .arg(self.cap)
             .arg(&hash)
             .arg(new.id.to_string())
-            .arg(serde_json::to_string(&Entry::from(new)).map_err(|e| Error::Internal(e.into()))?);
-        let answer: Option<(String, i32)> =
+            .arg(serde_json::to_string(&Entry::from(new)).map_err(|e| Error::Internal(e.into()))?)
+            .arg(support);
+        let answer: Option<(String, i32, bool)> =
             within_limit(async { Ok(call.invoke_async(&mut self.connection().await?).await?) }).await?;
 
-        let (id, support) = answer.ok_or_else(|| full(self.cap))?;
+        let (id, support, refreshed) = answer.ok_or_else(|| full(self.cap))?;
         let id = parse_id(&id)?;
-        Ok(Put { id, refreshed: support > 1, support, expires_at })
+        Ok(Put { id, refreshed, support, expires_at })
     }
 
     pub(super) async fn list(&self, scope: ScopeId, now: DateTime<Utc>) -> Result<Vec<Memory>> {

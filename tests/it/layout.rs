@@ -8,7 +8,7 @@ use crate::support::files;
 /// From the top down: a module uses only modules of lower rows, as `lib.rs` says in short.
 const ROWS: &[&[&str]] = &[
     &["main"],
-    &["backup_command", "jobs_command", "stdio_command", "token_command"],
+    &["backup_command", "export_command", "import_command", "jobs_command", "stdio_command", "token_command"],
     &["app", "doctor"],
     &["http", "jobs", "stdio"],
     // `config` is made of the settings of the parts that it configures.
@@ -17,7 +17,7 @@ const ROWS: &[&[&str]] = &[
     &["working"],
     &["db", "provider"],
     &["args"],
-    &["api", "auth"],
+    &["api", "auth", "port"],
     // Parsing a name fails with the one error, and that error names scopes and actions.
     &["model", "error"],
     &["clock", "metrics", "telemetry", "text"],

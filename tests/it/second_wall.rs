@@ -298,7 +298,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "working::list" => Some(!working::list(tx, at, now).await?.is_empty()),
         "working::refresh" => Some(working::refresh(tx, at, &of.working.0, now, now).await?.is_some()),
         "working::insert" => {
-            working::insert(tx, at, b"hash", Uuid::new_v4(), &json!({}), now).await?;
+            working::insert(tx, at, b"hash", (Uuid::new_v4(), 1), &json!({}), now).await?;
             None
         }
         "working::remove" => Some(!working::remove(tx, at, &[of.working.1]).await?.is_empty()),

@@ -91,6 +91,12 @@ impl TestAppBuilder {
         self
     }
 
+    /// With the clock of another memser.
+    pub fn clock(mut self, clock: FixedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// On a database that exists.
     pub fn on(mut self, database: TestDatabase) -> Self {
         self.database = Some(database);

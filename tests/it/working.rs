@@ -70,6 +70,7 @@ impl Bench {
             ]),
             occurred_at: None,
             created_at: self.now(),
+            support: 1,
         }
     }
 
