@@ -13,11 +13,12 @@ use memser::db::recall::{Asked, Filter, ScopeSize};
 use memser::db::scope::CounterChange;
 use memser::db::space::Space;
 use memser::db::{
-    Db, Pooler, ScopeId, Tx, conflict, consolidation, embedding, forget, history, idempotency, job, list,
+    Db, Pooler, ScopeId, Tx, conflict, consolidation, embedding, export, forget, history, idempotency, import, job, list,
     memory, recall, scope, working,
 };
 use memser::error::Result;
 use memser::model::{Memory, Tier};
+use memser::port::line::{ConflictLine, MemoryLine};
 use memser::text;
 use nix::sys::signal::Signal;
 use pgvector::Vector;
@@ -31,7 +32,14 @@ use crate::support::process::{Running, memser};
 use crate::support::{ADMIN, TestApp};
 
 /// Every function of `src/db` with a transaction and a scope. The order matters: what deletes comes last.
-const FUNCTIONS: [&str; 59] = [
+const FUNCTIONS: [&str; 69] = [
+    "export::memories",
+    "export::superseded",
+    "export::origins",
+    "export::conflicts",
+    "import::known",
+    "import::places",
+    "import::link",
     "consolidation::queue",
     "consolidation::members",
     "consolidation::nearest",
@@ -67,6 +75,9 @@ const FUNCTIONS: [&str; 59] = [
     "working::refresh",
     "memory::support",
     "memory::insert",
+    "import::insert",
+    "import::add_origins",
+    "import::add_conflicts",
     "conflict::open",
     "conflict::resolve",
     "conflict::keep",
@@ -272,6 +283,43 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             memory::insert(tx, at, &new).await?;
             None
         }
+        "export::memories" => Some(!export::memories(tx, at, "", Uuid::nil(), 10).await?.is_empty()),
+        "export::superseded" => Some(!export::superseded(tx, at, "", Uuid::nil(), 10).await?.is_empty()),
+        "export::origins" => {
+            Some(!export::origins(tx, at, "", (Uuid::nil(), Uuid::nil()), 10).await?.is_empty())
+        }
+        "export::conflicts" => Some(!export::conflicts(tx, at, "", Uuid::nil(), 10).await?.is_empty()),
+        "import::known" => Some(!import::known(tx, at, ids, &[of.hash.to_vec()]).await?.is_empty()),
+        "import::places" => {
+            let places = import::places(tx, at, &["places".to_owned()], &[7]).await?;
+            Some(places[0].is_taken || places[0].last > 0)
+        }
+        "import::link" => Some(!import::link(tx, at, &[of.past.0], &[of.successor]).await?.is_empty()),
+        "import::insert" => {
+            let memory = new_line("Another intruder's text", now);
+            let analysis = text::analyse(&memory.content);
+            let content_hash = text::content_hash(&memory.content);
+            import::insert(tx, at, &[import::NewRow { memory, content_hash, analysis }]).await?;
+            None
+        }
+        "import::add_origins" => {
+            Some(!import::add_origins(tx, at, &[of.successor], &[of.ids[1]]).await?.is_empty())
+        }
+        "import::add_conflicts" => {
+            let line = ConflictLine {
+                scope: String::new(),
+                id: Uuid::new_v4(),
+                new: of.successor,
+                old: of.ids[1],
+                similarity: None,
+                status: "open".to_owned(),
+                created_at: now,
+                resolution: None,
+                resolved_by: None,
+                resolved_at: None,
+            };
+            Some(!import::add_conflicts(tx, at, &[&line]).await?.is_empty())
+        }
         "recall::size" => Some(recall::size(tx, at).await?.0.memories > 0),
         "recall::by_words" => {
             let words: Vec<i32> = (0..).take(terms.len()).collect();
@@ -306,6 +354,34 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         "tx::narrow_to" => Some(false),
         _ => panic!("{name} has no call"),
     })
+}
+
+fn new_line(content: &str, now: DateTime<Utc>) -> MemoryLine {
+    MemoryLine {
+        scope: String::new(),
+        id: Uuid::new_v4(),
+        tier: Tier::Episodic,
+        content: content.to_owned(),
+        tags: vec![],
+        source: None,
+        seq: Some(1),
+        actor: None,
+        metadata: BTreeMap::new(),
+        confidence: 0.5,
+        support: 1,
+        sources: BTreeMap::from([(String::new(), 1)]),
+        created_at: now,
+        occurred_at: None,
+        valid_from: now,
+        valid_to: None,
+        superseded_reason: None,
+        access_count: 1,
+        last_accessed_at: Some(now),
+        restated_at: None,
+        decayed_at: None,
+        kept_apart: false,
+        looked_at: false,
+    }
 }
 
 pub(crate) fn new_memory(content: &str, now: DateTime<Utc>) -> Memory {
@@ -353,6 +429,8 @@ async fn target(app: &TestApp, name: &str) -> Target {
     let answer = client.ok("store_memory", keyed).await;
     client.ok("store_memory", json!({ "scope": name, "content": "For a while", "ttl_seconds": 600 })).await;
     let (origin, fact) = (ids[2], ids[3]);
+    let placed = json!({ "scope": name, "content": "The archive has seven shelves", "source": "places" });
+    client.ok("store_memory", placed).await;
     let mut ports = Vec::new();
     for (port, policy) in [(8080, "newest_wins"), (8081, "newest_wins"), (8082, "flag")] {
         let arguments = json!({
