@@ -189,7 +189,7 @@ async fn what_goes_out_and_comes_into_an_empty_memser_is_recalled_as_before() {
         "\"resolution\":\"keep_both\"",
         "\"status\":\"open\"",
         "\"decayed_at\"",
-        "\"access_count\":2",
+        "\"access_count\":3",
         "\"support\":2",
         "\"superseded_reason\":\"consolidated\"",
     ] {

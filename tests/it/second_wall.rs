@@ -13,8 +13,8 @@ use memser::db::recall::{Asked, Filter, ScopeSize};
 use memser::db::scope::CounterChange;
 use memser::db::space::Space;
 use memser::db::{
-    Db, Pooler, ScopeId, Tx, conflict, consolidation, embedding, export, forget, history, idempotency, import, job, list,
-    memory, recall, scope, working,
+    Db, Pooler, ScopeId, Tx, conflict, consolidation, embedding, export, forget, history, idempotency,
+    import, job, list, memory, recall, scope, working,
 };
 use memser::error::Result;
 use memser::model::{Memory, Tier};
