@@ -15,7 +15,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The line, from 1 on.
+    /// The line of the byte that was read last, from 1 on.
     pub(super) fn line(&self) -> u64 {
         self.line.get()
     }
@@ -32,12 +32,15 @@ impl Position {
 pub(super) struct Input<R> {
     from: R,
     at: Position,
+    /// Whether the byte that was read last is a line's end, which counts once more is read: to know where a number ends, a
+    /// parser reads on.
+    ends_line: bool,
 }
 
 impl<R: BufRead> Input<R> {
     pub(super) fn new(from: R) -> Self {
         let at = Position { line: Rc::new(Cell::new(1)), left: Rc::new(Cell::new(RECORD_MAX)) };
-        Self { from, at }
+        Self { from, at, ends_line: false }
     }
 
     pub(super) fn position(&self) -> Position {
@@ -52,7 +55,10 @@ impl<R: BufRead> Read for Input<R> {
             return Err(io::ErrorKind::FileTooLarge.into());
         };
         self.at.left.set(left);
-        self.at.line.set(self.at.line.get() + newlines(&into[..read]));
+        if let Some((last, before)) = into[..read].split_last() {
+            let ended = u64::from(std::mem::replace(&mut self.ends_line, *last == b'\n'));
+            self.at.line.set(self.at.line.get() + ended + newlines(before));
+        }
         Ok(read)
     }
 }
