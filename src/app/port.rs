@@ -73,11 +73,15 @@ impl Worker {
         let mut report = Report::default();
         while let Some(window) = checked.next().await {
             let (bundles, refused) = window?;
-            refused.into_iter().for_each(|entry| report.add(entry));
+            for entry in refused {
+                report.add(entry);
+            }
             for (scope, bundle) in bundles {
-                let landed = self.engine().import(&scope, bundle, import.mode).await;
+                let landed = Box::pin(self.engine().import(&scope, bundle, import.mode)).await;
                 let landed = landed.with_context(|| format!("scope {:?}", scope.as_str()))?;
-                landed.into_iter().for_each(|entry| report.add(entry));
+                for entry in landed {
+                    report.add(entry);
+                }
             }
             progress(&report, read.load(Ordering::Relaxed));
             if stop.is_cancelled() {

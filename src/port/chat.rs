@@ -38,10 +38,10 @@ impl Chat<'_> {
         messages
             .into_iter()
             .filter(|message| !message.text.trim().is_empty())
-            .all(|message| give(Entry { line, what: self.memory(message).into_line(plan) }))
+            .all(|message| give(Entry { line, what: self.memory(&message).into_line(plan) }))
     }
 
-    fn memory(&self, message: Message) -> Foreign {
+    fn memory(&self, message: &Message) -> Foreign {
         let (speaker, tag) = if message.is_user { ("User", "user") } else { ("Assistant", "assistant") };
         Foreign {
             key: format!("{}\n{}", self.id, message.key),

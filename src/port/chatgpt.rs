@@ -14,7 +14,9 @@ use super::{Entry, Give, Plan};
 #[derive(Deserialize)]
 struct Conversation {
     id: Option<String>,
-    conversation_id: Option<String>,
+    /// The same, where it has this one.
+    #[serde(rename = "conversation_id")]
+    own_id: Option<String>,
     title: Option<String>,
     create_time: Option<Value>,
     current_node: Option<String>,
@@ -69,7 +71,7 @@ pub(super) fn read(file: impl BufRead, plan: &Plan, give: &mut Give<'_>) -> io::
 
 /// A conversation's id, title and messages: those of the branch that was shown last, from its first on.
 fn messages(mut of: Conversation) -> Result<(String, String, Vec<Message>), String> {
-    let id = of.conversation_id.or(of.id).ok_or("id is missing")?;
+    let id = of.own_id.or(of.id).ok_or("id is missing")?;
     let began = time("create_time", of.create_time.as_ref())?;
     let mut at = of.current_node.or_else(|| only_leaf(&of.mapping));
     let mut messages = Vec::new();

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
+use memchr::memchr_iter;
+
 use super::RECORD_MAX;
 
 /// Where a reader is.
@@ -65,7 +67,7 @@ impl<R: BufRead> Read for Input<R> {
 
 /// How many lines end in these bytes.
 pub(super) fn newlines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+    memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// What [`next_line`] found.

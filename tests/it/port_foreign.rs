@@ -52,7 +52,11 @@ async fn the_official_servers_graph_becomes_its_observations_and_relations() {
     let reasons: Vec<(u64, &str)> = report.reasons.iter().map(|(line, why)| (*line, why.as_str())).collect();
     assert_eq!(
         reasons,
-        [(3, "entityType is missing"), (4, "it is no JSON"), (5, "type: a kind that the format does not have")]
+        [
+            (3, "entityType is missing"),
+            (4, "it is no JSON"),
+            (5, "type: a kind that the format does not have")
+        ]
     );
     assert_eq!(memories[1]["tags"], json!(["person"]));
     assert_eq!(memories[3]["metadata"], json!({ "from": "Ann", "relationType": "works_at", "to": "Acme" }));

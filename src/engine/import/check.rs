@@ -32,10 +32,9 @@ impl Engine {
     /// order of their first entries, and what was refused. Takes a while, and all processors.
     #[must_use]
     pub fn check(&self, entries: Vec<Entry>) -> (Vec<(Scope, Bundle)>, Vec<Landed>) {
-        let checked: Vec<(u64, Result<(Scope, Outcome), String>)> = entries
-            .into_par_iter()
-            .map(|entry| (entry.line, entry.what.and_then(|what| check(entry.line, what, &self.settings))))
-            .collect();
+        let of_entry =
+            |entry: Entry| (entry.line, entry.what.and_then(|what| check(entry.line, what, &self.settings)));
+        let checked: Vec<_> = entries.into_par_iter().map(of_entry).collect();
         let (mut bundles, mut refused): (Vec<(Scope, Bundle)>, Vec<Landed>) = (Vec::new(), Vec::new());
         for (line, outcome) in checked {
             let (scope, outcome) = match outcome {
