@@ -31,7 +31,7 @@ pub async fn worker(app: &TestApp, more: &[(&str, &str)]) -> Worker {
     variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     let config = Config::parse(&Source::read(None, variables).unwrap()).unwrap();
-    Worker::start(&config, Clock::Fixed(app.clock.clone())).await.unwrap()
+    Box::pin(Worker::start(&config, Clock::Fixed(app.clock.clone()))).await.unwrap()
 }
 
 /// What an export of these patterns writes.
@@ -62,7 +62,7 @@ pub async fn import(
     std::io::Seek::rewind(&mut written).unwrap();
     let scope = scope.map(|name| Scope::parse(name).unwrap());
     let import = Import { file: written, format, scope, mode };
-    worker.import(import, &CancellationToken::new(), |_, _| {}).await.unwrap()
+    Box::pin(worker.import(import, &CancellationToken::new(), |_, _| {})).await.unwrap()
 }
 
 async fn import_own(worker: &Worker, file: &str) -> Report {
@@ -94,7 +94,8 @@ fn memory(number: u128, content: &str, more: Value) -> Value {
         "content": content, "confidence": 0.8, "support": 1, "created_at": "2026-01-01T00:00:00Z",
         "valid_from": "2026-01-01T00:00:00Z", "sources": { "": 1 },
     });
-    line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let Value::Object(more) = more else { panic!("fields are an object: {more}") };
+    line.as_object_mut().unwrap().extend(more);
     line
 }
 

@@ -10,6 +10,10 @@ use crate::support::TestApp;
 /// Imports a file twice into one scope; gives the first report and the memories with their lines' fields, in the order of
 /// their places and texts.
 async fn imported(format: Format, scope: Option<&str>, file: &str) -> (Report, Vec<Value>) {
+    Box::pin(import_twice(format, scope, file)).await
+}
+
+async fn import_twice(format: Format, scope: Option<&str>, file: &str) -> (Report, Vec<Value>) {
     assert_eq!(detect(file.as_bytes()), Ok(format), "{file}");
     let app = TestApp::start().await;
     let worker = worker(&app, &[]).await;
