@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use super::Format;
 
 /// How deep fields are looked for: a record of a list within an object.
-const DEPTH: usize = 3;
+const DEPTH: usize = 2;
 
 /// Tells the format by the beginning of a file.
 ///
