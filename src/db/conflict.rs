@@ -20,65 +20,6 @@ pub struct Pair {
     pub old: Uuid,
 }
 
-/// Opens a pair for review, also one that was resolved before.
-///
-/// # Errors
-/// When the connection is lost.
-pub async fn open(
-    tx: &mut Tx,
-    scope: ScopeId,
-    pair: Pair,
-    similarity: Option<f32>,
-    at: DateTime<Utc>,
-) -> Result<()> {
-    sqlx::query!(
-        "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at)
-         values ($1, $2, $3, $4, $5, $6)
-             on conflict (scope_id, new_id, old_id) do update
-                set status = 'open', resolution = null, resolved_by = null, resolved_at = null",
-        scope.0,
-        pair.id,
-        pair.new,
-        pair.old,
-        similarity,
-        at
-    )
-    .execute(tx.conn())
-    .await?;
-    tx.changed(scope, &[pair.new, pair.old]);
-    Ok(())
-}
-
-/// Notes that both memories of a pair are to stay, unless the pair is known.
-///
-/// # Errors
-/// When the connection is lost.
-pub async fn keep(
-    tx: &mut Tx,
-    scope: ScopeId,
-    pair: Pair,
-    similarity: Option<f32>,
-    by: &str,
-    at: DateTime<Utc>,
-) -> Result<()> {
-    sqlx::query!(
-        "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at,
-                                status, resolution, resolved_by, resolved_at)
-         values ($1, $2, $3, $4, $5, $6, 'resolved', 'keep_both', $7, $6)
-             on conflict (scope_id, new_id, old_id) do nothing",
-        scope.0,
-        pair.id,
-        pair.new,
-        pair.old,
-        similarity,
-        at,
-        by
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
 /// A pair that still counts: it waits for a reviewer, or both memories are to stay.
 #[derive(Clone, Debug)]
 pub struct Standing {
@@ -88,6 +29,79 @@ pub struct Standing {
     pub similarity: Option<f32>,
     /// Who decided that both stay; nobody yet where it waits.
     pub kept_by: Option<String>,
+}
+
+/// Lets pairs stand: those that nobody keeps wait for a reviewer, also where they were resolved before; the others are to
+/// stay, unless they are known. A pair that is named twice counts once.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn put(tx: &mut Tx, scope: ScopeId, pairs: &[Standing], at: DateTime<Utc>) -> Result<()> {
+    let (kept, open): (Vec<&Standing>, Vec<&Standing>) =
+        pairs.iter().partition(|pair| pair.kept_by.is_some());
+    if !open.is_empty() {
+        let Columns { ids, new, old, similarities, .. } = Columns::of(&open);
+        sqlx::query!(
+            "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at)
+             select distinct on (p.new_id, p.old_id) $1, p.id, p.new_id, p.old_id, p.similarity, $6
+               from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::real[]) as p (id, new_id, old_id, similarity)
+              order by p.new_id, p.old_id, p.id
+                 on conflict (scope_id, new_id, old_id) do update
+                    set status = 'open', resolution = null, resolved_by = null, resolved_at = null",
+            scope.0,
+            &ids,
+            &new,
+            &old,
+            &similarities as &[Option<f32>],
+            at
+        )
+        .execute(tx.conn())
+        .await?;
+        tx.changed(scope, &new);
+        tx.changed(scope, &old);
+    }
+    if !kept.is_empty() {
+        let Columns { ids, new, old, similarities, keepers } = Columns::of(&kept);
+        sqlx::query!(
+            "insert into conflicts (scope_id, conflict_id, new_id, old_id, similarity, created_at,
+                                    status, resolution, resolved_by, resolved_at)
+             select $1, p.id, p.new_id, p.old_id, p.similarity, $7, 'resolved', 'keep_both', p.kept_by, $7
+               from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::real[], $6::text[])
+                    as p (id, new_id, old_id, similarity, kept_by)
+                 on conflict (scope_id, new_id, old_id) do nothing",
+            scope.0,
+            &ids,
+            &new,
+            &old,
+            &similarities as &[Option<f32>],
+            &keepers as &[Option<&str>],
+            at
+        )
+        .execute(tx.conn())
+        .await?;
+    }
+    Ok(())
+}
+
+/// What pairs have of each column.
+struct Columns<'a> {
+    ids: Vec<Uuid>,
+    new: Vec<Uuid>,
+    old: Vec<Uuid>,
+    similarities: Vec<Option<f32>>,
+    keepers: Vec<Option<&'a str>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(pairs: &[&'a Standing]) -> Self {
+        Self {
+            ids: pairs.iter().map(|standing| standing.pair.id).collect(),
+            new: pairs.iter().map(|standing| standing.pair.new).collect(),
+            old: pairs.iter().map(|standing| standing.pair.old).collect(),
+            similarities: pairs.iter().map(|standing| standing.similarity).collect(),
+            keepers: pairs.iter().map(|standing| standing.kept_by.as_deref()).collect(),
+        }
+    }
 }
 
 /// The pairs that still count of one of these memories and another one, oldest first.

@@ -119,22 +119,30 @@ pub async fn nearest(
     limit: i64,
 ) -> Result<Vec<Vec<Hit>>> {
     let Space { id, dimensions } = space;
-    let order = if size.memories <= exact_up_to(size.vectors) || !space.is_indexed() {
-        // `+ 0` keeps it off the index.
-        "(e.embedding <=> s.embedding) + 0".to_owned()
-    } else {
-        format!("e.embedding::halfvec({dimensions}) <=> s.embedding::halfvec({dimensions})")
-    };
+    let own = format!(
+        "from memory_embedding e join memories m on m.scope_id = e.scope_id and m.id = e.memory_id
+          where e.scope_id = $1 and e.space_id = {id} and m.valid_to is null and not m.kept_apart"
+    );
     // The space's number and width stand in the text: the partial index and its cast are found only by literals.
+    let (shared, nearest) = if size.memories <= exact_up_to(size.vectors) || !space.is_indexed() {
+        // Joined once for all lookups, and each distance computed once.
+        (
+            format!("with own as materialized (select m.id, e.embedding {own})"),
+            "select id, embedding <=> s.embedding as distance from own order by distance limit $3".to_owned(),
+        )
+    } else {
+        let order = format!("e.embedding::halfvec({dimensions}) <=> s.embedding::halfvec({dimensions})");
+        (
+            String::new(),
+            format!("select m.id, e.embedding <=> s.embedding as distance {own} order by {order} limit $3"),
+        )
+    };
     let statement = format!(
-        "select s.place, near.id, near.score
+        "{shared}
+         select s.place, near.id, (1 - near.distance)::real as score
            from unnest($2::vector[]) with ordinality as s (embedding, place)
-          cross join lateral (
-                select m.id, (1 - (e.embedding <=> s.embedding))::real as score
-                  from memory_embedding e join memories m on m.scope_id = e.scope_id and m.id = e.memory_id
-                 where e.scope_id = $1 and e.space_id = {id} and m.valid_to is null and not m.kept_apart
-                 order by {order} limit $3) near
-          order by s.place, near.score desc, near.id"
+          cross join lateral ({nearest}) near
+          order by s.place, near.distance, near.id"
     );
     let vectors: Vec<Vector> = vectors.iter().map(|vector| Vector::from(vector.to_vec())).collect();
     let rows = sqlx::query(AssertSqlSafe(statement))

@@ -198,6 +198,20 @@ pub struct StoredMemory {
     pub next: Option<Uuid>,
 }
 
+/// Which of these memories are active, in no order.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn active(tx: &mut Tx, scope: ScopeId, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    Ok(sqlx::query_scalar!(
+        "select id from memories where scope_id = $1 and id = any($2) and valid_to is null",
+        scope.0,
+        ids
+    )
+    .fetch_all(tx.conn())
+    .await?)
+}
+
 /// Reads memories by id, in no order; ids that are not there are left out.
 ///
 /// # Errors

@@ -28,6 +28,8 @@ use crate::provider::chat::ChatError;
 const DESCRIBED: usize = 100;
 /// How long a sweep stays with one scope before it looks at its lock and at the shutdown.
 const TURN: Duration = Duration::from_secs(5);
+/// The longest that a sweep rests after a chunk. What a language model took of a chunk's time was no load on the database.
+const REST: Duration = Duration::from_secs(1);
 
 /// How far a consolidation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +42,23 @@ pub struct Step {
     pub facts: usize,
 }
 
+/// How one goes through a scope.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Changes nothing.
+    is_dry: bool,
+    /// When to leave the rest to another call.
+    until: Instant,
+    /// Nobody waits for it: after each chunk it rests as long as that took, and leaves the machine to recalls.
+    rests: bool,
+}
+
 /// One call's way through a scope.
 struct Run<'a> {
     call: &'a Call,
     scope: ScopeId,
     model: &'a Model,
-    is_dry: bool,
-    until: Instant,
+    manner: Manner,
     /// What a dry run would have made facts of.
     taken: HashSet<Uuid>,
     answer: ConsolidateAnswer,
@@ -75,7 +87,8 @@ impl Engine {
             args.scope.as_deref(),
             args.actor.clone(),
         )?;
-        let result = Box::pin(self.consolidate_scope(&call, args.dry_run, until, Some(steps))).await;
+        let manner = Manner { is_dry: args.dry_run, until, rests: false };
+        let result = Box::pin(self.consolidate_scope(&call, manner, Some(steps))).await;
         self.audit_failure(&call, &result);
         result
     }
@@ -94,7 +107,8 @@ impl Engine {
             scope,
             at: self.clock.now(),
         };
-        Box::pin(self.consolidate_scope(&call, false, Instant::now() + TURN, None)).await
+        let manner = Manner { is_dry: false, until: Instant::now() + TURN, rests: true };
+        Box::pin(self.consolidate_scope(&call, manner, None)).await
     }
 
     /// Whether the language model works, where one writes summaries: asks it, even while it is left alone.
@@ -105,26 +119,31 @@ impl Engine {
     async fn consolidate_scope(
         &self,
         call: &Call,
-        dry_run: bool,
-        until: Instant,
+        manner: Manner,
         steps: Option<UnboundedSender<Step>>,
     ) -> Result<ConsolidateAnswer> {
+        let dry_run = manner.is_dry;
         let Some(scope) = self.scope_id(&call.scope).await? else {
             return Ok(ConsolidateAnswer { dry_run, ..ConsolidateAnswer::default() });
         };
         let model = self.models.current().clone();
         let answer = ConsolidateAnswer { dry_run, ..ConsolidateAnswer::default() };
         let taken = HashSet::new();
-        let mut run = Run { call, scope, model: &model, is_dry: dry_run, until, taken, answer, failed: None };
+        let mut run = Run { call, scope, model: &model, manner, taken, answer, failed: None };
         let total = self.unconsolidated(scope).await?;
         let (mut after, mut done) = (Uuid::nil(), 0);
-        while let Some(chunk) = self.next_chunk(scope, &model, after, &run.taken).await? {
+        loop {
+            let started = Instant::now();
+            let Some(chunk) = self.next_chunk(scope, &model, after, &run.taken).await? else { break };
             after = chunk.seeds.last().copied().unwrap_or(Uuid::max());
             done += chunk.seeds.len() as u64;
             let went_on = self.consolidate_chunk(&mut run, chunk).await?;
             if let Some(steps) = &steps {
                 // Nobody has to listen.
                 let _ = steps.send(Step { done, total: total.max(done), facts: run.answer.created.len() });
+            }
+            if manner.rests {
+                tokio::time::sleep(started.elapsed().min(REST)).await;
             }
             if !went_on {
                 run.answer.complete = false;
@@ -168,7 +187,7 @@ impl Engine {
         let mut made = Vec::new();
         let mut went_on = true;
         for mut part in chunk.parts {
-            went_on = went_on && Instant::now() < run.until;
+            went_on = went_on && Instant::now() < run.manner.until;
             if !went_on {
                 open.extend(part.group.fresh_ids());
                 continue;
@@ -181,11 +200,11 @@ impl Engine {
             }
             went_on = run.failed != Some(ChatError::LeftAlone);
         }
-        if !run.is_dry {
+        if !run.manner.is_dry {
             let seen: Vec<Uuid> = chunk.seeds.into_iter().filter(|seed| !open.contains(seed)).collect();
             self.note_looked_at(run.call, run.scope, &seen, &chunk.lone).await?;
         }
-        Ok(went_on && Instant::now() < run.until)
+        Ok(went_on && Instant::now() < run.manner.until)
     }
 
     async fn consolidate_part(&self, run: &mut Run<'_>, writer: &Writer<'_>, part: &Part) -> Result<Done> {
@@ -210,7 +229,7 @@ impl Engine {
             note: note.map(str::to_owned),
             id: None,
         };
-        if run.is_dry {
+        if run.manner.is_dry {
             run.taken.extend(members);
             run.describe(view);
             return Ok(Done::Made(None));

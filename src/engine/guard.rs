@@ -59,15 +59,37 @@ pub struct Comparison {
     pub wording: Wording,
 }
 
-/// Compares what two texts state. Symmetric, blind to case (except that it makes names), white space, Unicode
-/// form and the script of digits.
+/// A text as it is compared: read once where it is held against many.
+#[derive(Debug)]
+pub struct Reading {
+    plain: String,
+    facts: Facts,
+}
+
+impl Reading {
+    /// Reads a text.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let plain = facts::plain(text);
+        let facts = Facts::of(Record::of(&plain).unstamped);
+        Self { plain, facts }
+    }
+
+    /// Compares what two texts state. Symmetric, blind to case (except that it makes names), white space, Unicode
+    /// form and the script of digits.
+    #[must_use]
+    pub fn compare(&self, new: &Self) -> Comparison {
+        let (old_record, new_record) = (Record::of(&self.plain), Record::of(&new.plain));
+        let (old, new) = (&self.facts, &new.facts);
+        let difference = framed(&old_record, &new_record, &stated(old, new));
+        Comparison { difference, wording: wording(old, new) }
+    }
+}
+
+/// [Compares](Reading::compare) what two texts state.
 #[must_use]
 pub fn compare(old: &str, new: &str) -> Comparison {
-    let (old, new) = (facts::plain(old), facts::plain(new));
-    let (old_record, new_record) = (Record::of(&old), Record::of(&new));
-    let (old, new) = (Facts::of(old_record.unstamped), Facts::of(new_record.unstamped));
-    let difference = framed(&old_record, &new_record, &stated(&old, &new));
-    Comparison { difference, wording: wording(&old, &new) }
+    Reading::of(old).compare(&Reading::of(new))
 }
 
 /// Only how what two texts state differs.

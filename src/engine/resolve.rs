@@ -10,7 +10,7 @@ use super::store::fetch_one;
 use super::{Call, Engine};
 use crate::api::{ConflictView, Resolution, ResolveAnswer, ResolveArgs, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
-use crate::db::conflict::{self, Pair, Resolved};
+use crate::db::conflict::{self, Pair, Resolved, Standing};
 use crate::db::memory::{self, StoredMemory};
 use crate::db::{ScopeId, Tx, audit, history};
 use crate::error::{Error, Result};
@@ -148,7 +148,8 @@ impl Engine {
                 if let Some(rival) = history::active_end(&mut tx, scope, successor).await? {
                     let rival = fetch_one(&mut tx, scope, rival).await?.memory;
                     let pair = pair_of(self.clock.new_id(), &memory, &rival);
-                    conflict::open(&mut tx, scope, pair, None, call.at).await?;
+                    let waits = Standing { pair, similarity: None, kept_by: None };
+                    conflict::put(&mut tx, scope, &[waits], call.at).await?;
                     answer.conflicts.push(view_of(pair));
                 }
             }

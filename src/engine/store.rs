@@ -13,7 +13,7 @@ use super::statement::{Statement, check_room, sift};
 use super::{Call, Engine, Quota};
 use crate::api::{EmbeddingState, Likeness, StoreAnswer, StoreArgs, StoreOutcome};
 use crate::auth::Caller;
-use crate::db::conflict::{Pair, Resolved};
+use crate::db::conflict::{Pair, Resolved, Standing};
 use crate::db::memory::{NewMemory, StoredMemory};
 use crate::db::{self, ScopeId, Tx, audit, conflict, history, idempotency, memory};
 use crate::error::{Error, Result};
@@ -199,16 +199,16 @@ impl Engine {
         if let Some(place) = place {
             history::end_earlier(tx, scope, &place.ends, new, at).await?;
         }
-        for old in &settled.flagged {
-            let pair = Pair { id: self.clock.new_id(), new, old: old.id };
-            conflict::open(tx, scope, pair, Some(old.similarity), call.at).await?;
-        }
+        let standing = |old: &Likeness, kept_by: Option<&str>| Standing {
+            pair: Pair { id: self.clock.new_id(), new, old: old.id },
+            similarity: Some(old.similarity),
+            kept_by: kept_by.map(str::to_owned),
+        };
+        let flagged = settled.flagged.iter().map(|old| standing(old, None));
         // Or consolidation would find the contradiction anew.
-        for old in &settled.kept {
-            let pair = Pair { id: self.clock.new_id(), new, old: old.id };
-            conflict::keep(tx, scope, pair, Some(old.similarity), &call.subject, call.at).await?;
-        }
-        Ok(())
+        let kept = settled.kept.iter().map(|old| standing(old, Some(&call.subject)));
+        let pairs: Vec<Standing> = flagged.chain(kept).collect();
+        conflict::put(tx, scope, &pairs, call.at).await
     }
 
     /// The first answer under the statement's key, so that neither the embedder nor the language model is asked for a

@@ -61,6 +61,7 @@ const FUNCTIONS: [&str; 69] = [
     "forget::derived",
     "idempotency::find",
     "list::page",
+    "memory::active",
     "memory::active_with_hash",
     "memory::stated",
     "memory::fetch",
@@ -78,9 +79,8 @@ const FUNCTIONS: [&str; 69] = [
     "import::insert",
     "import::add_origins",
     "import::add_conflicts",
-    "conflict::open",
     "conflict::resolve",
-    "conflict::keep",
+    "conflict::put",
     "history::supersede",
     "history::end_earlier",
     "history::restore",
@@ -184,15 +184,15 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
         }
         "conflict::page" => Some(!conflict::page(tx, at, None, 10).await?.is_empty()),
         "conflict::open_pairs" => Some(!conflict::open_pairs(tx, at, of.pair.1).await?.is_empty()),
-        "conflict::open" => {
-            let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[0], old: ids[1] };
-            conflict::open(tx, at, pair, Some(0.9), now).await?;
-            None
-        }
         "conflict::standing" => Some(!conflict::standing(tx, at, &[of.pair.1]).await?.is_empty()),
-        "conflict::keep" => {
-            let pair = conflict::Pair { id: Uuid::new_v4(), new: ids[1], old: ids[0] };
-            conflict::keep(tx, at, pair, Some(0.9), "test", now).await?;
+        "conflict::put" => {
+            let standing = |new, old, kept_by: Option<&str>| conflict::Standing {
+                pair: conflict::Pair { id: Uuid::new_v4(), new, old },
+                similarity: Some(0.9),
+                kept_by: kept_by.map(str::to_owned),
+            };
+            let pairs = [standing(ids[0], ids[1], None), standing(ids[1], ids[0], Some("test"))];
+            conflict::put(tx, at, &pairs, now).await?;
             None
         }
         "conflict::resolve" => {
@@ -267,6 +267,7 @@ async fn call(name: &str, tx: &mut Tx, of: &Target) -> Result<Option<bool>> {
             job::clear_failures(tx, at).await?;
             None
         }
+        "memory::active" => Some(!memory::active(tx, at, ids).await?.is_empty()),
         "memory::active_with_hash" => Some(memory::active_with_hash(tx, at, &of.hash).await?.is_some()),
         "memory::fetch_related" => Some(!memory::fetch_related(tx, at, ids).await?.is_empty()),
         "memory::fetch" => Some(!memory::fetch(tx, at, ids).await?.is_empty()),

@@ -1,6 +1,6 @@
 //! A fact in one transaction: it appears and its originals step back together, or neither does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::gather::{Group, Rival};
 use super::rival::Contradiction;
-use crate::db::conflict::{self, Pair};
+use crate::db::conflict::{self, Pair, Standing};
 use crate::db::consolidation::{
     Evidence, Member, add_origins, looked_at, reinforce, take_over, take_sources,
 };
@@ -121,19 +121,14 @@ impl Engine {
         from: &[Uuid],
         fact: Uuid,
     ) -> Result<()> {
-        for known in conflict::standing(tx, scope, from).await? {
-            let heir = |id: Uuid| if from.contains(&id) { fact } else { id };
+        let heir = |id: Uuid| if from.contains(&id) { fact } else { id };
+        let mut pairs = conflict::standing(tx, scope, from).await?;
+        for known in &mut pairs {
             let (new, old) = (heir(known.pair.new), heir(known.pair.old));
-            if new == old {
-                continue;
-            }
-            let pair = Pair { id: self.clock.new_id(), new, old };
-            match &known.kept_by {
-                Some(by) => conflict::keep(tx, scope, pair, known.similarity, by, call.at).await?,
-                None => conflict::open(tx, scope, pair, known.similarity, call.at).await?,
-            }
+            known.pair = Pair { id: self.clock.new_id(), new, old };
         }
-        Ok(())
+        pairs.retain(|known| known.pair.new != known.pair.old);
+        conflict::put(tx, scope, &pairs, call.at).await
     }
 
     /// What contradicts a fact: an older fact that has another value is superseded where the newest wins, and everything
@@ -146,42 +141,48 @@ impl Engine {
         group: &Group,
         fact: Uuid,
     ) -> Result<Vec<Uuid>> {
-        let (last, policy) = (last_of(&group.members()), self.settings.conflict_policy);
-        let mut superseded = Vec::new();
+        let last = last_of(&group.members());
+        let (mut superseded, mut flagged) = (Vec::new(), Vec::new());
         for rival in &group.rivals {
             let is_older = last.is_some_and(|last| rival.happened_at < last);
             let may_go = rival.is_fact && is_older && rival.why == Contradiction::Value;
-            if may_go && policy == ConflictPolicy::NewestWins {
+            if may_go && self.settings.conflict_policy == ConflictPolicy::NewestWins {
                 let at = last.unwrap_or(call.at);
                 if history::supersede(tx, scope, &[rival.id], fact, "conflict", at).await? > 0 {
                     superseded.push(rival.id);
                 }
             } else {
-                self.flag(tx, call, scope, fact, last, rival).await?;
+                flagged.push(self.flagged(fact, last, rival));
             }
         }
+        self.flag(tx, call, scope, flagged).await?;
         Ok(superseded)
     }
 
-    /// Lets a pair wait for a reviewer, the one that happened later as the new one.
+    /// A pair that waits for a reviewer, the one that happened later as the new one.
+    fn flagged(&self, memory: Uuid, happened_at: Option<DateTime<Utc>>, rival: &Rival) -> (Uuid, Standing) {
+        let is_newer = happened_at.is_some_and(|at| at < rival.happened_at);
+        let (new, old) = if is_newer { (rival.id, memory) } else { (memory, rival.id) };
+        let pair = Pair { id: self.clock.new_id(), new, old };
+        (rival.id, Standing { pair, similarity: Some(rival.similarity), kept_by: None })
+    }
+
+    /// Lets pairs wait for a reviewer whose rivals still are active, save where contradictions are to stay.
     async fn flag(
         &self,
         tx: &mut Tx,
         call: &Call,
         scope: ScopeId,
-        memory: Uuid,
-        happened_at: Option<DateTime<Utc>>,
-        rival: &Rival,
+        flagged: Vec<(Uuid, Standing)>,
     ) -> Result<()> {
-        let there = memory::fetch(tx, scope, &[rival.id]).await?;
-        let is_active = there.iter().any(|rival| rival.memory.valid_to.is_none());
-        if !is_active || self.settings.conflict_policy == ConflictPolicy::KeepBoth {
+        if flagged.is_empty() || self.settings.conflict_policy == ConflictPolicy::KeepBoth {
             return Ok(());
         }
-        let is_newer = happened_at.is_some_and(|at| at < rival.happened_at);
-        let (new, old) = if is_newer { (rival.id, memory) } else { (memory, rival.id) };
-        let pair = Pair { id: self.clock.new_id(), new, old };
-        conflict::open(tx, scope, pair, Some(rival.similarity), call.at).await
+        let rivals: Vec<Uuid> = flagged.iter().map(|(rival, _)| *rival).collect();
+        let active: HashSet<Uuid> = memory::active(tx, scope, &rivals).await?.into_iter().collect();
+        let pairs: Vec<Standing> =
+            flagged.into_iter().filter(|(rival, _)| active.contains(rival)).map(|(_, pair)| pair).collect();
+        conflict::put(tx, scope, &pairs, call.at).await
     }
 
     /// Notes that memories were looked at, and lets those that contradict a fact wait for a reviewer.
@@ -195,13 +196,15 @@ impl Engine {
         let _turn = self.wait_for(&call.scope).await;
         let mut tx = Tx::for_scope(&self.db, scope).await?;
         tx.lock_scope(scope).await?;
+        let mut flagged = Vec::new();
         for group in lone {
             for member in group.fresh.iter().filter(|member| ids.contains(&member.id)) {
-                for rival in &group.rivals {
-                    self.flag(&mut tx, call, scope, member.id, Some(member.happened_at), rival).await?;
-                }
+                let pairs =
+                    group.rivals.iter().map(|rival| self.flagged(member.id, Some(member.happened_at), rival));
+                flagged.extend(pairs);
             }
         }
+        self.flag(&mut tx, call, scope, flagged).await?;
         looked_at(&mut tx, scope, ids).await?;
         tx.commit().await
     }

@@ -1,11 +1,13 @@
 //! Which memories speak of the same thing: the next ones to look at, what is near them, and how they group.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::rival::{Contradiction, contradiction};
+use super::rival::{Claim, Contradiction};
 use super::summary::Part;
 use crate::db::consolidation::{Member, contested, members, nearest, origins, queue};
 use crate::db::recall::size;
@@ -138,9 +140,11 @@ impl Engine {
         let mut originals = self.originals(scope, model, &around, &clusters).await?;
         let (conflict, room) = (model.tuning.thresholds.conflict, self.writer().room());
         let chunk = compute(move || {
-            let groups: Vec<Group> =
-                clusters.iter().flat_map(|places| around.groups(places, &mut originals, conflict)).collect();
-            let lone = around.lone(&seeds, &groups, conflict);
+            let claims = Claims::default();
+            let groups =
+                clusters.iter().flat_map(|places| around.groups(places, &mut originals, &claims, conflict));
+            let groups: Vec<Group> = groups.collect();
+            let lone = around.lone(&seeds, &groups, &claims, conflict);
             let parts = groups.into_iter().flat_map(|group| room.parts(group)).collect();
             Chunk { seeds, parts, lone }
         });
@@ -191,12 +195,34 @@ fn clusters_of(around: &Surroundings, threshold: f32) -> Vec<Vec<usize>> {
     cluster(&items, &around.near, threshold, MOST_MEMBERS)
 }
 
+/// What members claim, each read once.
+#[derive(Default)]
+struct Claims(RefCell<HashMap<Uuid, Rc<[Claim]>>>);
+
+impl Claims {
+    /// Why two members cannot both hold, where they cannot.
+    fn contradiction(&self, a: &Member, b: &Member) -> Option<Contradiction> {
+        let (a, b) = (self.of(a), self.of(b));
+        a.iter().flat_map(|a| b.iter().filter_map(|b| a.contradiction(b))).max()
+    }
+
+    /// A fact is several statements, each of which may be the one that cannot hold.
+    fn of(&self, member: &Member) -> Rc<[Claim]> {
+        let read = || match member.tier {
+            Tier::Semantic => text::sentences(&member.content).into_iter().map(Claim::of).collect(),
+            _ => Rc::new([Claim::of(&member.content)]) as Rc<[Claim]>,
+        };
+        Rc::clone(self.0.borrow_mut().entry(member.id).or_insert_with(read))
+    }
+}
+
 impl Surroundings {
     /// The groups of a cluster: of what contradicts each other, each side by itself.
     fn groups(
         &self,
         places: &[usize],
         originals: &mut HashMap<Uuid, Vec<Member>>,
+        claims: &Claims,
         conflict: f32,
     ) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
@@ -212,29 +238,29 @@ impl Surroundings {
         }
         fresh.sort_by_key(|member| (member.happened_at, member.id));
         for member in fresh {
-            match groups.iter_mut().find(|group| self.takes(group, member)) {
+            match groups.iter_mut().find(|group| self.takes(group, member, claims)) {
                 Some(group) => group.fresh.push(member.clone()),
                 None => groups.push(Group { fresh: vec![member.clone()], ..empty() }),
             }
         }
         groups.retain(Group::is_whole);
         for group in &mut groups {
-            self.look_around(group, places, conflict);
+            self.look_around(group, places, claims, conflict);
         }
         groups
     }
 
-    fn takes(&self, group: &Group, new: &Member) -> bool {
+    fn takes(&self, group: &Group, new: &Member, claims: &Claims) -> bool {
         let is_contested = |other: &Member| self.contested.contains(&(other.id, new.id));
         let members = group.known.iter().chain(&group.fresh);
         !group.fact.iter().any(is_contested)
             && members
                 .into_iter()
-                .all(|other| !is_contested(other) && contradiction(&other.content, &new.content).is_none())
+                .all(|other| !is_contested(other) && claims.contradiction(other, new).is_none())
     }
 
     /// Finds what contradicts a group, and which facts are near it, among what was seen with its members.
-    fn look_around(&self, group: &mut Group, places: &[usize], conflict: f32) {
+    fn look_around(&self, group: &mut Group, places: &[usize], claims: &Claims, conflict: f32) {
         let of_group: BTreeSet<usize> = group
             .fresh
             .iter()
@@ -257,15 +283,12 @@ impl Surroundings {
                 continue;
             }
             let is_fact = other.tier == Tier::Semantic;
-            // A fact is several statements, each of which may be the one.
-            let texts = if is_fact { text::sentences(&other.content) } else { vec![other.content.as_str()] };
             let against = group.fresh.iter().filter_map(|member| {
                 let similarity = dot(&member.vector, &other.vector);
                 if similarity < conflict {
                     return None;
                 }
-                let why = texts.iter().filter_map(|text| contradiction(text, &member.content)).max()?;
-                Some((why, similarity))
+                Some((claims.contradiction(other, member)?, similarity))
             });
             if let Some((why, similarity)) = against.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))) {
                 let (id, happened_at) = (other.id, other.happened_at);
@@ -277,13 +300,13 @@ impl Surroundings {
     }
 
     /// The seeds that are in no group and contradict a fact near by.
-    fn lone(&self, seeds: &[Uuid], groups: &[Group], conflict: f32) -> Vec<Group> {
+    fn lone(&self, seeds: &[Uuid], groups: &[Group], claims: &Claims, conflict: f32) -> Vec<Group> {
         let grouped: HashSet<Uuid> =
             groups.iter().flat_map(|group| group.fresh.iter().map(|member| member.id)).collect();
         let alone = seeds.iter().filter(|id| !grouped.contains(*id)).filter_map(|id| self.place.get(id));
         let groups = alone.map(|at| {
             let mut group = Group { fresh: vec![self.items[*at].clone()], ..empty() };
-            self.look_around(&mut group, &[], conflict);
+            self.look_around(&mut group, &[], claims, conflict);
             group.rivals.retain(|rival| rival.is_fact);
             group
         });

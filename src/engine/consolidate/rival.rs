@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::guard::{self, Difference};
+use crate::engine::guard::{Difference, Reading};
 use crate::text;
 
 /// Words by which something ends that another text may tell of as going on, folded. A pair of words stands side by side.
@@ -29,12 +29,34 @@ pub(super) enum Contradiction {
     Value,
 }
 
-/// Why two texts that are near each other cannot both hold, where they cannot. Symmetric.
-pub(super) fn contradiction(a: &str, b: &str) -> Option<Contradiction> {
-    if guard::difference(a, b) == Difference::Replacement {
-        return Some(Contradiction::Value);
+/// A text as it is held against others, read once.
+pub(super) struct Claim {
+    reading: Reading,
+    ends: bool,
+    terms: BTreeSet<String>,
+}
+
+impl Claim {
+    /// Reads a text.
+    pub(super) fn of(text: &str) -> Self {
+        let terms = text::analyse(text).terms.into_iter().map(|(term, _)| term).collect();
+        Self { reading: Reading::of(text), ends: ends(text), terms }
     }
-    (ends(a) != ends(b) && is_same_thing(a, b)).then_some(Contradiction::End)
+
+    /// Why two texts that are near each other cannot both hold, where they cannot. Symmetric.
+    pub(super) fn contradiction(&self, other: &Self) -> Option<Contradiction> {
+        if self.reading.compare(&other.reading).difference == Difference::Replacement {
+            return Some(Contradiction::Value);
+        }
+        (self.ends != other.ends && self.is_same_thing(other)).then_some(Contradiction::End)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "words of one text")]
+    fn is_same_thing(&self, other: &Self) -> bool {
+        let shorter = self.terms.len().min(other.terms.len());
+        let common = self.terms.intersection(&other.terms).count();
+        shorter > 0 && common as f32 >= SAME_THING * shorter as f32
+    }
 }
 
 fn ends(text: &str) -> bool {
@@ -49,19 +71,15 @@ fn ends(text: &str) -> bool {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "words of one text")]
-fn is_same_thing(a: &str, b: &str) -> bool {
-    let terms = |text| text::analyse(text).terms.into_iter().map(|(term, _)| term).collect::<BTreeSet<_>>();
-    let (a, b) = (terms(a), terms(b));
-    let shorter = a.len().min(b.len());
-    shorter > 0 && a.intersection(&b).count() as f32 >= SAME_THING * shorter as f32
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn contradiction(a: &str, b: &str) -> Option<Contradiction> {
+        Claim::of(a).contradiction(&Claim::of(b))
+    }
 
     fn contradicts(a: &str, b: &str) -> bool {
         contradiction(a, b).is_some()
