@@ -15,6 +15,13 @@ use super::{ScopeId, Tx, scope};
 use crate::error::Result;
 use crate::model::Tier;
 
+/// What a statement of Postgres takes before it writes to disk, in bytes: the default of `work_mem`.
+const WORK_MEM: i64 = 4 << 20;
+/// What a row takes there beside its vector, in bytes.
+const ROW_OVERHEAD: i64 = 64;
+/// More rows than this cost more than a lookup through the index, however short their vectors are.
+const IN_MEMORY: i64 = 2_500;
+
 /// A memory that consolidation reads.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -124,7 +131,7 @@ pub async fn nearest(
           where e.scope_id = $1 and e.space_id = {id} and m.valid_to is null and not m.kept_apart"
     );
     // The space's number and width stand in the text: the partial index and its cast are found only by literals.
-    let (shared, nearest) = if size.memories <= exact_up_to(size.vectors) || !space.is_indexed() {
+    let (shared, nearest) = if size.memories <= exact_up_to(size.vectors, dimensions) || !space.is_indexed() {
         // Joined once for all lookups, and each distance computed once.
         (
             format!("with own as materialized (select m.id, e.embedding {own})"),
@@ -163,9 +170,11 @@ pub async fn nearest(
 }
 
 /// How many rows are scanned exactly in a table of `vectors`: as many as cost the same through the index, of which a
-/// lookup visits more the smaller a scope's share of it is.
-fn exact_up_to(vectors: i64) -> i64 {
-    vectors.max(0).saturating_mul(150).isqrt().max(500)
+/// lookup visits more the smaller a scope's share of it is, and as many as Postgres joins in memory, where a row costs a
+/// third of what it costs on disk (docs/benchmarks.md).
+fn exact_up_to(vectors: i64, dimensions: i32) -> i64 {
+    let in_memory = (WORK_MEM / (4 * i64::from(dimensions) + ROW_OVERHEAD)).min(IN_MEMORY);
+    vectors.max(0).saturating_mul(150).isqrt().max(in_memory)
 }
 
 /// Which memories facts were made from: pairs of fact and original.

@@ -227,12 +227,12 @@ async fn the_best_by_meaning_are_those_of_an_exact_scan() {
     app.stop().await;
 }
 
-/// Consolidation looks the neighbours of many memories up in one statement. A scope of a seventh of the table finds them by
+/// Consolidation looks the neighbours of many memories up in one statement. A scope of a fifth of the table finds them by
 /// the index, too, past all rows of the others.
 #[tokio::test]
 async fn neighbours_come_by_the_index_where_the_scope_is_large_in_the_table() {
     let app = TestApp::builder().set("EMBEDDING_DIMENSIONS", DIMENSIONS.to_string()).start().await;
-    let counts = [("many", MANY, true), ("some", 2_000, true), ("few", FEW, false)];
+    let counts = [("many", MANY, true), ("some", 3_000, true), ("few", FEW, false)];
     bulk::store_rows(&app, &counts.map(|(name, count, _)| (name, rows(&app, count)))).await;
     tell(&mut app.database.connect().await).await;
     let plans = Plans::listen();
