@@ -19,7 +19,7 @@ use crate::auth::Caller;
 use crate::db::Connections;
 use crate::engine::overview::SweepMetrics;
 use crate::engine::{Engine, Readiness};
-use crate::error::Error;
+use crate::error::{Error, with_causes};
 use crate::model::Action;
 
 /// The media type of the text format.
@@ -80,11 +80,11 @@ async fn scrape(engine: &Engine) -> Response {
     register_parts(&mut registry, readiness);
     match progress {
         Ok(progress) => register_embeddings(&mut registry, &progress),
-        Err(error) => tracing::warn!(error = %error, "the metrics lack what the database knows"),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the metrics lack what the database knows"),
     }
     match sweeps {
         Ok(sweeps) => register_sweeps(&mut registry, &sweeps),
-        Err(error) => tracing::warn!(error = %error, "the metrics lack the sweeps"),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the metrics lack the sweeps"),
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {
