@@ -1,7 +1,10 @@
 //! Postgres: what it is, the way to it, and how well memser's data in it is.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::timeout;
 
 use super::{Finding, Health, disk, failure, warning, well};
 use crate::clock::Clock;
@@ -14,6 +17,8 @@ use crate::db::{Db, Pooler};
 
 /// How far two clocks may be apart before it shows: in expiry, in what is due, in the order of what replicas store.
 const SKEW_MAX: TimeDelta = TimeDelta::seconds(2);
+/// How long Postgres may take to say what it is: a person waits.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn examine(config: &Config, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
     let External { options, direct, pooler } = match &config.storage {
@@ -34,18 +39,18 @@ pub(super) async fn examine(config: &Config, findings: &mut Vec<Finding>) -> any
         }
     };
     // Where there is no connection to be had, the next look says why. It needs a session that is kept.
-    if !has_session(&direct).await.unwrap_or(true) {
+    if !in_time(has_session(&direct)).await?.unwrap_or(true) {
         findings.push(judge_way(pooler, false, false));
         return Ok(());
     }
-    let found = inspect(&direct).await?;
+    let found = in_time(inspect(&direct)).await??;
     if let Some(objection) = found.objection {
         findings.push(failure(format!("database: {objection}")));
         return Ok(());
     }
     let pgvector = found.pgvector.as_deref().unwrap_or("not yet added");
     findings.push(well(format!("database: PostgreSQL {}, pgvector {pgvector}", found.postgres)));
-    let way = judge_way(pooler, true, has_session(&options).await.context("DATABASE_URL")?);
+    let way = judge_way(pooler, true, in_time(has_session(&options)).await?.context("DATABASE_URL")?);
     let is_wrong = way.health == Health::Failure;
     findings.push(way);
     if is_wrong {
@@ -61,6 +66,17 @@ pub(super) async fn examine(config: &Config, findings: &mut Vec<Finding>) -> any
     let examined = examine_data(&db, findings).await;
     db.close().await;
     examined
+}
+
+/// What is asked of a server that may hang, be starting, or be behind a firewall that lets nothing back.
+async fn in_time<T>(answer: impl Future<Output = T>) -> anyhow::Result<T> {
+    timeout(PATIENCE, answer).await.map_err(|_| {
+        anyhow::anyhow!(
+            "no answer from Postgres within {} s: look at the way to it (host, port, firewall) and at its log; one that \
+             starts takes its time, one that hangs has to be started anew",
+            PATIENCE.as_secs()
+        )
+    })
 }
 
 async fn examine_data(db: &Db, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
@@ -99,7 +115,7 @@ fn judge_schema(found: &Inspection, last: i64) -> Finding {
     if found.pgvector.is_none() && !found.may_add_pgvector {
         // A managed server may allow by other means what its tables say only a superuser may do.
         return warning(format!(
-            "{behind}, and by Postgres' rules memser's role may not add pgvector, for which the next start needs: as a \
+            "{behind}, and by Postgres' rules memser's role may not add pgvector, which the next start needs: as a \
              superuser, run in the database: create extension vector"
         ));
     }

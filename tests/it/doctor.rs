@@ -62,6 +62,16 @@ async fn doctor_says_what_is_well_and_what_is_not() {
 }
 
 #[tokio::test]
+async fn a_postgres_that_hangs_does_not_keep_doctor_from_saying_so() {
+    // Its connections are taken by the system, and nobody answers.
+    let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (code, words) =
+        said(&[("DATABASE_URL", &format!("postgres://memser@{}/memser", hanging.local_addr().unwrap()))]);
+    assert!(code == Some(1) && words.contains("FAILED  database: no answer from Postgres"), "{words}");
+    assert!(words.contains("embedder: "), "{words}");
+}
+
+#[tokio::test]
 async fn a_role_that_cannot_bring_the_schema_up_to_date_is_told_before_a_start_fails() {
     let database = TestDatabase::bare("memser_test").await;
     let (code, words) = said(&[("DATABASE_URL", &database.url)]);
