@@ -166,6 +166,24 @@ async fn a_sweep_is_counted_where_it_ran() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn a_sweep_is_told_to_be_awaited_only_where_it_has_an_interval() {
+    let app = TestApp::builder()
+        .set("CONSOLIDATION_INTERVAL_MINUTES", "0")
+        .set("DECAY_INTERVAL_MINUTES", "120")
+        .start()
+        .await;
+    assert_eq!(
+        lines(&app, "memser_sweep_interval_seconds{").await,
+        [
+            r#"memser_sweep_interval_seconds{sweep="decay"} 7200.0"#,
+            r#"memser_sweep_interval_seconds{sweep="embed"} 15.0"#,
+            r#"memser_sweep_interval_seconds{sweep="prune"} 600.0"#,
+        ]
+    );
+    app.stop().await;
+}
+
 /// The names that begin with `memser_` in a file of this repository.
 fn named(path: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
