@@ -191,6 +191,20 @@ fn named(path: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("memser_")).map(str::to_owned).collect()
 }
 
+/// Whoever is called at night finds what an alert means, and promtool has seen each of them fire.
+#[test]
+fn every_alert_is_in_the_manual_and_was_tried() {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let rules = read("deploy/prometheus/alerts.yml");
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 5, "{alerts:?}");
+    let (manual, tried) = (read("docs/operations.md"), read("deploy/prometheus/alerts_test.yml"));
+    for alert in alerts {
+        assert!(manual.contains(&format!("`{alert}`")), "{alert}");
+        assert!(tried.contains(&format!("alertname: {alert}\n        exp_alerts:")), "{alert}");
+    }
+}
+
 /// Alerts and dashboards ask for nothing that memser does not show, and the manual names all of it.
 #[tokio::test]
 async fn what_alerts_and_dashboards_ask_for_is_there() {
