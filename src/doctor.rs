@@ -3,11 +3,13 @@
 mod address;
 mod database;
 mod disk;
+mod models;
 mod redis;
 
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::error::with_causes;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +58,15 @@ const fn failure(text: String) -> Finding {
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = match examine_tokens(config).await {
         Ok(texts) => texts.into_iter().map(well).collect(),
-        Err(error) => vec![failure(format!("tokens: {error:#}"))],
+        Err(error) => vec![failure(format!("tokens: {}", with_causes(error.as_ref())))],
     };
     if let Err(error) = database::examine(config, &mut findings).await {
-        findings.push(failure(format!("database: {error:#}")));
+        findings.push(failure(format!("database: {}", with_causes(error.as_ref()))));
     }
+    if let Some(url) = &config.redis_url {
+        findings.extend(redis::examine(url).await);
+    }
+    findings.extend(models::examine(config).await);
     findings.extend(address::examine(config).await);
     findings
 }

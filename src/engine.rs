@@ -244,7 +244,7 @@ impl Engine {
         self.census
             .try_get_with((), count)
             .await
-            .map_err(|error| Error::Unavailable { part: "postgres", source: anyhow::anyhow!("{error:#}") })
+            .map_err(|error| Error::Unavailable { part: "postgres", source: anyhow::Error::new(error) })
     }
 
     /// Notes a call that was refused before it reached a tool, or cut off in it, with the code of its error.

@@ -167,6 +167,20 @@ impl Error {
     }
 }
 
+/// An error with its causes, for the log and for whoever runs memser. A cause that an error repeats at its end is said once.
+#[must_use]
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = String::new();
+    for cause in anyhow::Chain::new(error).map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
 impl From<sqlx::Error> for Error {
     /// Connection trouble is the caller's cue to try again; everything else is a fault of memser.
     fn from(error: sqlx::Error) -> Self {
@@ -209,6 +223,14 @@ mod tests {
     fn lost_connections_are_unavailable_and_other_faults_internal() {
         assert_eq!(Error::from(sqlx::Error::PoolTimedOut).code(), "unavailable");
         assert_eq!(Error::from(sqlx::Error::RowNotFound).code(), "internal");
+    }
+
+    #[test]
+    fn causes_are_told_in_order_and_none_of_them_twice() {
+        let refused = anyhow::anyhow!("no such host").context("cannot connect: no such host");
+        let error = Error::Unavailable { part: "postgres", source: refused };
+        assert_eq!(with_causes(&error), "postgres is unavailable: cannot connect: no such host");
+        assert_eq!(with_causes(&Error::NotFound), "no such memory in this scope");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::db::{Db, job};
 use crate::engine::Engine;
 pub use crate::engine::sweep::Sweep;
 use crate::engine::sweep::is_due;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 
 /// The cron rings so often in each interval, so that a replica that died is soon replaced, but no more often than every
 /// second and no more seldom than every ten.
@@ -155,7 +155,11 @@ impl Jobs {
             }
             Ok(_) => Ran::Skipped,
             Err(error) => {
-                tracing::debug!(job = sweep.name(), error = %error, "nobody can say whether a sweep is due");
+                tracing::debug!(
+                    job = sweep.name(),
+                    error = with_causes(&error),
+                    "nobody can say whether a sweep is due"
+                );
                 Ran::Failed
             }
         }
@@ -171,7 +175,7 @@ impl Jobs {
         match self.run_locked(sweep, interval).instrument(span).await {
             Ok(ran) => ran,
             Err(error) => {
-                tracing::warn!(job = sweep.name(), error = %error, "a sweep could not start");
+                tracing::warn!(job = sweep.name(), error = with_causes(&error), "a sweep could not start");
                 Ran::Failed
             }
         }
@@ -204,7 +208,11 @@ impl Jobs {
             Ran::Failed
         });
         if let Err(error) = job::finish_run(&self.db, run, self.clock.now(), ran.name(), &detail).await {
-            tracing::warn!(job = sweep.name(), error = %error, "a sweep's end could not be noted");
+            tracing::warn!(
+                job = sweep.name(),
+                error = with_causes(&error),
+                "a sweep's end could not be noted"
+            );
         }
         self.engine.metrics().run(sweep.name(), ran.name(), started.elapsed());
         if tally.changed > 0 || ran != Ran::Done {
@@ -226,6 +234,10 @@ fn report(sweep: Sweep, error: &Error) {
     if let Error::Internal(cause) = error {
         tracing::error!(job = sweep.name(), "a sweep failed: {cause:#}");
     } else {
-        tracing::warn!(job = sweep.name(), error = %error, "a sweep failed; the next run tries again");
+        tracing::warn!(
+            job = sweep.name(),
+            error = with_causes(error),
+            "a sweep failed; the next run tries again"
+        );
     }
 }

@@ -21,6 +21,7 @@ use memser::config::{Config, Source, Storage, reference};
 use memser::db::embedded::Embedded;
 use memser::db::schema::bring_up_to_date;
 use memser::doctor::{self, Health};
+use memser::error::with_causes;
 use memser::telemetry;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -101,7 +102,7 @@ async fn main() -> ExitCode {
                 reason = "the one message that a person has to see, also without a log"
             )]
             {
-                eprintln!("memser: {error:#}");
+                eprintln!("memser: {}", with_causes(error.as_ref()));
             }
             ExitCode::FAILURE
         }

@@ -180,9 +180,14 @@ impl TokenFile {
         Arc::clone(&state.tokens)
     }
 
-    /// Reads the file again, changed or not.
+    /// Reads the file again, changed or not. One that never was there is nothing to complain of.
     pub(super) fn reload(&self) {
-        self.read_into(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.tokens.is_empty() && stamp(&self.path).is_ok_and(|stamp| stamp.is_none()) {
+            tracing::info!("there is no {}", self.path.display());
+            return;
+        }
+        self.read_into(&mut state);
     }
 
     /// A file that is wrong, empty or gone changes nothing: it may be half-way through a change.

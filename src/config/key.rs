@@ -79,6 +79,14 @@ impl Key {
         self
     }
 
+    /// A value that it would take, where its kind has one.
+    pub(super) const fn example(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Url(example) => Some(example),
+            _ => None,
+        }
+    }
+
     /// The variables that set it, the first before the second: the one that says whose it is, where the name itself
     /// does not, before one that other programs may share.
     #[must_use]

@@ -106,7 +106,11 @@ impl Source {
     where
         T::Err: Display,
     {
-        let parse = |text: &str| text.parse().map_err(|error| anyhow::anyhow!("{name}: {error}"));
+        let parse = |text: &str| {
+            let example = keys().find(|key| key.name == name).and_then(Key::example);
+            let example = example.map(|example| format!(", for example {example}")).unwrap_or_default();
+            text.parse().map_err(|error| anyhow::anyhow!("{name}: {error}{example}"))
+        };
         self.text(name).map(parse).transpose()
     }
 

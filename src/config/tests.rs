@@ -155,6 +155,12 @@ fn wrong_values_are_refused_by_name() {
 }
 
 #[test]
+fn a_url_that_is_none_is_refused_with_one_that_would_do() {
+    let error = refusal(config(&[("MEMSER_PUBLIC_URL", "memory.example.com")]));
+    assert!(error.ends_with(", for example https://memory.example.com"), "{error}");
+}
+
+#[test]
 fn traces_are_sent_where_a_collector_is_named_with_the_headers_that_it_wants() {
     let traces = |headers: &str| {
         let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");

@@ -125,6 +125,10 @@ pub struct Inspection {
     pub postgres: String,
     /// Such as `0.8.6`; none where the database has none.
     pub pgvector: Option<String>,
+    /// Whether memser's role may add pgvector, as far as the server's tables say: a managed one may allow more.
+    pub may_add_pgvector: bool,
+    /// Whether memser's role may make tables.
+    pub may_make_tables: bool,
     /// The last migration that was applied; none before the first.
     pub migration: Option<i64>,
     /// Why memser cannot work with it, with the way out.
@@ -144,6 +148,8 @@ pub async fn inspect(options: &PgConnectOptions) -> anyhow::Result<Inspection> {
         postgres: format!("{}.{}", server.version / 10_000, server.version % 10_000),
         objection: server.judge().and_then(|()| applied.judge()).err().map(|error| error.to_string()),
         pgvector: server.pgvector,
+        may_add_pgvector: server.may_add_pgvector,
+        may_make_tables: server.may_make_tables,
         migration: applied.last(),
     })
 }
@@ -192,19 +198,29 @@ struct Server {
     pgvector: Option<String>,
     /// The version that the server's files would install.
     available: Option<String>,
+    may_add_pgvector: bool,
+    may_make_tables: bool,
 }
 
 async fn ask(connection: &mut PgConnection) -> anyhow::Result<Server> {
-    Ok(sqlx::query_as!(
+    sqlx::query_as!(
         Server,
         r#"select current_setting('server_version_num')::int as "version!",
                   current_setting('server_encoding') as "encoding!",
                   pg_is_in_recovery() as "is_standby!",
                   (select extversion from pg_extension where extname = 'vector') as pgvector,
-                  (select default_version from pg_available_extensions where name = 'vector') as available"#
+                  (select default_version from pg_available_extensions where name = 'vector') as available,
+                  exists (select from pg_available_extension_versions v
+                            join pg_roles r on r.rolname = current_user
+                           where v.name = 'vector'
+                             and (r.rolsuper
+                                  or v.trusted and has_database_privilege(current_database(), 'create')))
+                    as "may_add_pgvector!",
+                  coalesce(has_schema_privilege(current_schema(), 'create'), false) as "may_make_tables!""#
     )
     .fetch_one(connection)
-    .await?)
+    .await
+    .map_err(with_advice)
 }
 
 impl Server {
@@ -283,7 +299,10 @@ fn with_advice(error: sqlx::Error) -> anyhow::Error {
         (sqlx::Error::Tls(_), _) => "check sslmode and sslrootcert",
         (_, Some("28P01" | "28000")) => "check user and password, and the server's pg_hba.conf",
         (_, Some("3D000")) => "create it, owned by memser's role: createdb -O ROLE NAME",
-        (_, Some("42501")) => "memser's role has to own its database: alter database NAME owner to ROLE",
+        (_, Some("42501")) => {
+            "memser's role has to own its database and what is in it: alter database NAME owner to ROLE; reassign owned by \
+             FORMER to ROLE"
+        }
         (_, Some("53300")) => {
             "raise the server's max_connections, or lower DATABASE_MAX_CONNECTIONS of each memser"
         }
@@ -304,6 +323,8 @@ mod tests {
             is_standby: false,
             pgvector: Some("0.8.6".to_owned()),
             available: Some("0.8.6".to_owned()),
+            may_add_pgvector: true,
+            may_make_tables: true,
         }
     }
 

@@ -22,12 +22,12 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = form(url).map(warning).into_iter().collect();
     findings.push(match ask(url).await {
         Ok((status, body)) => judge(url, status, &body),
-        // Without its cause, which would repeat the address.
         Err(error) => {
             let how = if error.is_timeout() { "does not answer in time" } else { "cannot be reached" };
             warning(format!(
-                "address: {url} {how} from here: is memser running, does the name lead to it or to its proxy, and is the \
-                 certificate good?"
+                "address: {url} {how} from here ({}): is memser running, does the name lead to it or to its proxy, and is the \
+                 certificate good?",
+                root(&error)
             ))
         }
     });
@@ -75,6 +75,11 @@ async fn ask(url: &Url) -> reqwest::Result<(StatusCode, Vec<u8>)> {
     Ok((answer.status(), answer.bytes().await?.to_vec()))
 }
 
+/// What is at the bottom of an error: what is above it repeats the address.
+fn root(error: &reqwest::Error) -> String {
+    anyhow::Chain::new(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
 /// What an answer says about the address that gave it.
 fn judge(url: &Url, status: StatusCode, body: &[u8]) -> Finding {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -84,7 +89,8 @@ fn judge(url: &Url, status: StatusCode, body: &[u8]) -> Finding {
             well(format!("address: {url} leads to this memser"))
         }
         (StatusCode::OK, Some(named)) => warning(format!(
-            "address: {url} leads to a memser that calls itself {named}: give both the same MEMSER_PUBLIC_URL"
+            "address: {url} leads to a server that calls itself {named}: where that is memser, give both the same \
+             MEMSER_PUBLIC_URL"
         )),
         (StatusCode::FORBIDDEN, _) if body["error"]["code"] == "host_not_allowed" => warning(format!(
             "address: the memser behind {url} refuses that name (host_not_allowed): its proxy sends another Host, which has \

@@ -1,20 +1,24 @@
 //! Postgres: what it is, the way to it, and how well memser's data in it is.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use chrono::{DateTime, TimeDelta, Utc};
-use secrecy::SecretString;
+use tokio::time::timeout;
 
-use super::{Finding, Health, disk, failure, redis, warning, well};
+use super::{Finding, Health, disk, failure, warning, well};
 use crate::clock::Clock;
 use crate::config::{Config, External, Storage};
 use crate::db::checkup::{has_session, time, unusable_indexes};
 use crate::db::embedded::Embedded;
-use crate::db::schema::{inspect, last_migration};
+use crate::db::schema::{Inspection, inspect, last_migration};
 use crate::db::space::{self, Progress, State};
 use crate::db::{Db, Pooler};
 
 /// How far two clocks may be apart before it shows: in expiry, in what is due, in the order of what replicas store.
 const SKEW_MAX: TimeDelta = TimeDelta::seconds(2);
+/// How long Postgres may take to say what it is: a person waits.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn examine(config: &Config, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
     let External { options, direct, pooler } = match &config.storage {
@@ -35,42 +39,47 @@ pub(super) async fn examine(config: &Config, findings: &mut Vec<Finding>) -> any
         }
     };
     // Where there is no connection to be had, the next look says why. It needs a session that is kept.
-    if !has_session(&direct).await.unwrap_or(true) {
+    if !in_time(has_session(&direct)).await?.unwrap_or(true) {
         findings.push(judge_way(pooler, false, false));
         return Ok(());
     }
-    let found = inspect(&direct).await?;
+    let found = in_time(inspect(&direct)).await??;
     if let Some(objection) = found.objection {
         findings.push(failure(format!("database: {objection}")));
         return Ok(());
     }
     let pgvector = found.pgvector.as_deref().unwrap_or("not yet added");
     findings.push(well(format!("database: PostgreSQL {}, pgvector {pgvector}", found.postgres)));
-    let way = judge_way(pooler, true, has_session(&options).await.context("DATABASE_URL")?);
+    let way = judge_way(pooler, true, in_time(has_session(&options)).await?.context("DATABASE_URL")?);
     let is_wrong = way.health == Health::Failure;
     findings.push(way);
     if is_wrong {
         return Ok(());
     }
-    let (last, applied) = (last_migration(), found.migration.unwrap_or_default());
-    if applied < last {
-        findings.push(warning(format!(
-            "schema: at migration {applied} of {last}; the next start, or memser migrate, goes on"
-        )));
+    let schema = judge_schema(&found, last_migration());
+    let is_usable = schema.health == Health::Well;
+    findings.push(schema);
+    if !is_usable {
         return Ok(());
     }
-    findings.push(well(format!("schema: up to date (migration {applied})")));
     let db = Db::new(options, 1, pooler);
-    let examined = examine_data(&db, config.redis_url.as_ref(), findings).await;
+    let examined = examine_data(&db, findings).await;
     db.close().await;
     examined
 }
 
-async fn examine_data(
-    db: &Db,
-    redis: Option<&SecretString>,
-    findings: &mut Vec<Finding>,
-) -> anyhow::Result<()> {
+/// What is asked of a server that may hang, be starting, or be behind a firewall that lets nothing back.
+async fn in_time<T>(answer: impl Future<Output = T>) -> anyhow::Result<T> {
+    timeout(PATIENCE, answer).await.map_err(|_| {
+        anyhow::anyhow!(
+            "no answer from Postgres within {} s: look at the way to it (host, port, firewall) and at its log; one that \
+             starts takes its time, one that hangs has to be started anew",
+            PATIENCE.as_secs()
+        )
+    })
+}
+
+async fn examine_data(db: &Db, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
     findings.push(if db.has_second_wall().await? {
         well("role: row-level security binds it".to_owned())
     } else {
@@ -83,10 +92,34 @@ async fn examine_data(
     findings.push(judge_indexes(&unusable_indexes(db).await?));
     let census = space::census(db).await?;
     findings.extend(census.spaces.iter().map(|space| describe(space, census.episodic + census.semantic)));
-    if let Some(url) = redis {
-        findings.extend(redis::examine(url, db.installation().await?).await);
-    }
     Ok(())
+}
+
+/// How the schema stands to this memser, whose last migration is `last`, and whether a start can bring it up to date.
+fn judge_schema(found: &Inspection, last: i64) -> Finding {
+    let applied = found.migration.unwrap_or_default();
+    if applied > last {
+        return well(format!(
+            "schema: at migration {applied}, newer than this memser, which knows {last}, and suits it"
+        ));
+    }
+    if applied == last {
+        return well(format!("schema: up to date (migration {applied})"));
+    }
+    let behind = format!("schema: at migration {applied} of {last}");
+    if !found.may_make_tables {
+        return failure(format!(
+            "{behind}, and memser's role may make no tables: alter database NAME owner to ROLE"
+        ));
+    }
+    if found.pgvector.is_none() && !found.may_add_pgvector {
+        // A managed server may allow by other means what its tables say only a superuser may do.
+        return warning(format!(
+            "{behind}, and by Postgres' rules memser's role may not add pgvector, which the next start needs: as a \
+             superuser, run in the database: create extension vector"
+        ));
+    }
+    warning(format!("{behind}; the next start, or memser migrate, goes on"))
 }
 
 /// Whether the connections are what the settings say they are.
@@ -184,6 +217,35 @@ mod tests {
         assert!(describe(&space(State::Active, 199, true), 200).text.contains("the others wait"));
         assert!(describe(&space(State::Active, 200, false), 200).text.contains("its index waits"));
         assert_eq!(describe(&space(State::Retired, 3, false), 200).health, Health::Well);
+    }
+
+    #[test]
+    fn a_schema_that_is_behind_is_told_apart_from_one_that_cannot_go_on() {
+        let found = Inspection {
+            postgres: "18.6".to_owned(),
+            pgvector: None,
+            migration: None,
+            may_add_pgvector: true,
+            may_make_tables: true,
+            objection: None,
+        };
+        let judge = |found: &Inspection| {
+            let Finding { health, text } = judge_schema(found, 9);
+            (health, text)
+        };
+        let at = |migration| Inspection { migration: Some(migration), ..found.clone() };
+        assert_eq!(judge(&at(9)), (Health::Well, "schema: up to date (migration 9)".to_owned()));
+        let (health, text) = judge(&at(12));
+        assert!(health == Health::Well && text.contains("newer than this memser"), "{text}");
+        let (health, text) = judge(&found);
+        assert!(health == Health::Warning && text.contains("memser migrate"), "{text}");
+        let (health, text) = judge(&Inspection { may_add_pgvector: false, ..found.clone() });
+        assert!(health == Health::Warning && text.contains("create extension vector"), "{text}");
+        let added =
+            Inspection { pgvector: Some("0.8.6".to_owned()), may_add_pgvector: false, ..found.clone() };
+        assert!(judge(&added).1.contains("memser migrate"));
+        let (health, text) = judge(&Inspection { may_make_tables: false, ..found });
+        assert!(health == Health::Failure && text.contains("owner to"), "{text}");
     }
 
     #[test]

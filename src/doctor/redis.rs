@@ -4,20 +4,24 @@ use secrecy::{ExposeSecret, SecretString};
 use uuid::Uuid;
 
 use super::{Finding, failure, warning, well};
+use crate::error::{Error, with_causes};
 use crate::working::{DEFAULT_CAP, Facts, Working};
 
-pub(super) async fn examine(url: &SecretString, installation: Uuid) -> Vec<Finding> {
+pub(super) async fn examine(url: &SecretString) -> Vec<Finding> {
     let facts = async {
-        match Working::redis(url.expose_secret(), installation, DEFAULT_CAP)? {
+        // Whose keys it would name is no matter where none is.
+        match Working::redis(url.expose_secret(), Uuid::nil(), DEFAULT_CAP)? {
             Working::Redis(redis) => redis.facts().await.map(Some),
             Working::Postgres(_) => Ok(None),
         }
     };
     match facts.await {
         Ok(facts) => facts.as_ref().map(judge).unwrap_or_default(),
-        Err(error) => {
-            vec![failure(format!("Redis: REDIS_URL: {error:#}; is it up, and is the password right?"))]
-        }
+        Err(Error::Invalid { message, hint, .. }) => vec![failure(format!("Redis: {message}. {hint}"))],
+        Err(error) => vec![failure(format!(
+            "Redis: {}; is it up, does REDIS_URL lead to it, and is the password right?",
+            with_causes(&error)
+        ))],
     }
 }
 

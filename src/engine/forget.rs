@@ -13,7 +13,7 @@ use crate::db::forget::{
     Forgetting, Forgotten, Selector, delete, derived, erase_snapshots, kept_snapshots, lock, select,
 };
 use crate::db::{ScopeId, Tx, audit, history};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::model::{Action, Memory, Tier, check_tags, parse_id};
 
 /// Ids named in an answer.
@@ -101,7 +101,7 @@ impl Engine {
             match self.forget_chunk(call, scope, &selection, chunk, part, &whole).await {
                 Ok(done) => add(&mut answer, done),
                 Err(error) if at > 0 => {
-                    tracing::warn!(error = %error, "a forget stopped on its way");
+                    tracing::warn!(error = with_causes(&error), "a forget stopped on its way");
                     answer.complete = false;
                     answer.degraded.push("postgres".to_owned());
                     break;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::db::access::Recalls;
 use crate::db::audit::AuditRow;
 use crate::db::{self, Db, ScopeId, Tx};
-use crate::error::Result;
+use crate::error::{Result, with_causes};
 use crate::metrics::Metrics;
 
 /// The longest that an entry waits.
@@ -122,14 +122,18 @@ async fn write_batch(db: &Db, batch: &mut Batch) {
     match append(db, &batch.audit).await {
         Ok(()) => batch.audit.clear(),
         Err(error) => {
-            tracing::error!(error = %error, rows = batch.audit.len(), "audit rows could not be written yet");
+            tracing::error!(
+                error = with_causes(&error),
+                rows = batch.audit.len(),
+                "audit rows could not be written yet"
+            );
             let surplus = batch.audit.len().saturating_sub(BACKLOG);
             batch.audit.drain(..surplus);
         }
     }
     if !batch.recalls.is_empty() {
         if let Err(error) = db::access::record(db, &batch.recalls).await {
-            tracing::warn!(error = %error, "access counts could not be written");
+            tracing::warn!(error = with_causes(&error), "access counts could not be written");
         }
         batch.recalls.clear();
     }

@@ -1,5 +1,7 @@
 //! How sweeps are: for administrators, the command line and `/metrics`.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
@@ -17,10 +19,23 @@ const RUNS: i64 = 10;
 /// What `/metrics` tells of sweeps.
 #[derive(Clone, Debug)]
 pub struct SweepMetrics {
-    /// Each sweep with whether it runs and when it last ended well.
-    pub sweeps: Vec<(Sweep, bool, Option<DateTime<Utc>>)>,
+    /// How each sweep is.
+    pub sweeps: Vec<SweepState>,
     /// Scopes that are parked.
     pub parked: usize,
+}
+
+/// How a sweep is.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepState {
+    /// Which one.
+    pub sweep: Sweep,
+    /// How often it is to run; none where it runs only when it is asked for.
+    pub interval: Option<Duration>,
+    /// Whether a replica runs it.
+    pub is_running: bool,
+    /// When it last ended well, if it ever did.
+    pub last_success: Option<DateTime<Utc>>,
 }
 
 impl Engine {
@@ -105,7 +120,12 @@ impl Engine {
         let mut sweeps = Vec::new();
         for sweep in Sweep::ALL {
             let standing = job::standing(&self.db, sweep.name(), sweep.lock_key()).await?;
-            sweeps.push((sweep, standing.is_running, job::last_success(&self.db, sweep.name()).await?));
+            sweeps.push(SweepState {
+                sweep,
+                interval: sweep.interval(self.sweeps()),
+                is_running: standing.is_running,
+                last_success: job::last_success(&self.db, sweep.name()).await?,
+            });
         }
         let (now, failures) = (self.clock.now(), job::failures(&self.db, TRIES).await?);
         let parked = failures.iter().filter(|failure| failure.retry_at > now).count();

@@ -17,7 +17,7 @@ use crate::auth::Caller;
 use crate::db::memory::{StoredMemory, fetch_related};
 use crate::db::recall::{Asked, Filter, Hit, ScopeSize, by_meaning, by_words};
 use crate::db::{ScopeId, Tx};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::model::{Action, Memory, TagsMatch, Tier, check_label, check_tags, check_time};
 use crate::text;
 use crate::working::Working;
@@ -126,7 +126,7 @@ impl Engine {
         // Where they are in the database, the statement for the words reads them as well.
         let working = if question.wants(Tier::Working) && !self.working.is_in_database() {
             self.working.list(scope, call.at).await.unwrap_or_else(|error| {
-                tracing::warn!(error = %error, "the working tier failed; recalling without it");
+                tracing::warn!(error = with_causes(&error), "the working tier failed; recalling without it");
                 degraded.push("working".to_owned());
                 Vec::new()
             })

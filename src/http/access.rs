@@ -49,7 +49,8 @@ pub(super) async fn record(
     let (status, took) = (response.status().as_u16(), started.elapsed());
     metrics.request(&method, route.as_ref().map(MatchedPath::as_str), status, took);
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    span.record("http.response.status_code", status);
+    // Signed, because the layer of traces sends other numbers as text.
+    span.record("http.response.status_code", i64::from(status));
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");
     }

@@ -1,6 +1,7 @@
 //! `/metrics`, as Prometheus reads it. Labels come from closed sets: never a scope, an id or a text.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::extract::State;
 use axum::http::header;
@@ -19,7 +20,7 @@ use crate::auth::Caller;
 use crate::db::Connections;
 use crate::engine::overview::SweepMetrics;
 use crate::engine::{Engine, Readiness};
-use crate::error::Error;
+use crate::error::{Error, with_causes};
 use crate::model::Action;
 
 /// The media type of the text format.
@@ -80,11 +81,11 @@ async fn scrape(engine: &Engine) -> Response {
     register_parts(&mut registry, readiness);
     match progress {
         Ok(progress) => register_embeddings(&mut registry, &progress),
-        Err(error) => tracing::warn!(error = %error, "the metrics lack what the database knows"),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the metrics lack what the database knows"),
     }
     match sweeps {
         Ok(sweeps) => register_sweeps(&mut registry, &sweeps),
-        Err(error) => tracing::warn!(error = %error, "the metrics lack the sweeps"),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the metrics lack the sweeps"),
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {
@@ -134,15 +135,21 @@ fn register_embeddings(registry: &mut Registry, progress: &crate::db::space::Cen
 
 fn register_sweeps(registry: &mut Registry, metrics: &SweepMetrics) {
     let (running, succeeded) = (Family::<Swept, Gauge>::default(), Family::<Swept, Gauge>::default());
-    for (sweep, is_running, last_success) in &metrics.sweeps {
-        let swept = Swept { sweep: sweep.name() };
-        running.get_or_create(&swept).set(i64::from(*is_running));
-        if let Some(at) = last_success {
+    let intervals = Family::<Swept, Gauge<f64, AtomicU64>>::default();
+    for state in &metrics.sweeps {
+        let swept = Swept { sweep: state.sweep.name() };
+        running.get_or_create(&swept).set(i64::from(state.is_running));
+        if let Some(at) = state.last_success {
             succeeded.get_or_create(&swept).set(at.timestamp());
+        }
+        if let Some(interval) = state.interval {
+            intervals.get_or_create(&swept).set(interval.as_secs_f64());
         }
     }
     registry.register("sweep_running", "Whether a replica runs the sweep now", running);
     registry.register("sweep_last_success_timestamp_seconds", "When the sweep last ended well", succeeded);
+    let help = "How often the sweep is to run; none for one that runs only when it is asked for";
+    registry.register("sweep_interval_seconds", help, intervals);
     let parked = Gauge::<i64>::default();
     parked.set(i64::try_from(metrics.parked).unwrap_or(i64::MAX));
     let help = "Scopes that consolidation leaves alone for a while, because they failed again and again";

@@ -10,7 +10,7 @@ use crate::db::space::{build_index, drop_retired_indexes};
 use crate::engine::maintain::Pass;
 use crate::engine::models::Model;
 use crate::engine::sweep::TRIES;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::model::Scope;
 
 /// How long a chunk of anything but consolidation may take: it hangs, and must not keep the lock for ever.
@@ -124,7 +124,12 @@ impl Jobs {
                 Err(error) => {
                     ran = Ran::Failed;
                     let (provider, name) = (model.embedder.provider(), model.embedder.model());
-                    tracing::warn!(provider, model = name, error = %error, "memories still wait for their vectors");
+                    tracing::warn!(
+                        provider,
+                        model = name,
+                        error = with_causes(&error),
+                        "memories still wait for their vectors"
+                    );
                 }
             }
         }

@@ -306,7 +306,10 @@ impl Embedder {
     }
 
     /// Whether it embeds a text that nothing can be said against.
-    async fn check(&self) -> Result<(), EmbedError> {
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn check(&self) -> Result<(), EmbedError> {
         match &self.provider {
             Provider::OpenAi(openai) => openai.check().await,
             Provider::Local(local) => local.embed(&[HARMLESS]).await.map(drop),

@@ -54,6 +54,7 @@ where
         .with_tracer(traces.tracer("memser"))
         .with_location(false)
         .with_threads(false)
+        .with_target(false)
         .with_tracked_inactivity(false)
         // Nobody here asks OpenTelemetry which span is current; `tracing` knows.
         .with_context_activation(false)

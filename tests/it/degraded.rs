@@ -12,6 +12,8 @@ use crate::support::{TestApp, TestDatabase, embedder};
 
 /// Longer than memser waits for a connection, and far below the limit of a call.
 const QUICKLY: Duration = Duration::from_secs(15);
+/// Longer than anything takes that comes back by itself.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 async fn health(app: &TestApp, path: &str) -> (u16, Value) {
     let answer = reqwest::get(app.url(path)).await.unwrap();
@@ -43,14 +45,49 @@ async fn without_redis_only_the_working_tier_is_missing() {
     app.stop().await;
 }
 
-#[tokio::test]
-async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
+/// A memser whose way to its database can be cut.
+async fn behind_a_wire() -> (Wire, TestApp) {
     let database = TestDatabase::create().await;
     let server = database.superuser.clone();
-    let wire = Wire::to(format!("{}:{}", server.get_host(), server.get_port())).await;
     let direct = format!("{}:{}", server.get_host(), server.get_port());
+    let wire = Wire::to(direct.clone()).await;
     let url = database.url.replace(&direct, &wire.address.to_string());
     let app = TestApp::builder().on(database).set("DATABASE_URL", url).start().await;
+    (wire, app)
+}
+
+async fn until_ready(app: &TestApp) {
+    let back = async {
+        while health(app, "/readyz").await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.expect("memser stayed down");
+}
+
+/// Nobody resets the connections, so that each that memser has is found out only by waiting for it.
+#[tokio::test]
+async fn a_postgres_that_hangs_is_told_by_health_and_metrics_and_left_for_new_connections() {
+    let (wire, app) = behind_a_wire().await;
+    let client = app.admin();
+    client.store("user:1", "Anna moved to Lisbon in March 2025.").await;
+    wire.open.send_replace(false);
+    assert_eq!(health(&app, "/livez").await.0, 200);
+    let (status, parts) = health(&app, "/readyz").await;
+    assert_eq!((status, &parts["postgres"], &parts["embedder"]), (503, &json!("down"), &json!("ok")));
+    let metrics = app.get("/metrics").await.text().await.unwrap();
+    assert!(metrics.contains("memser_part_up{part=\"postgres\"} 0"), "{metrics}");
+    let query = json!({ "scope": "user:1", "query": "Anna" });
+    assert_eq!(client.refused("recall_memory", query.clone()).await["code"], "unavailable");
+    wire.open.send_replace(true);
+    until_ready(&app).await;
+    client.ok("recall_memory", query).await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
+    let (wire, app) = behind_a_wire().await;
     let client = app.admin();
     let text = "Anna moved to Lisbon in March 2025.";
     client.store("user:1", text).await;
@@ -75,12 +112,7 @@ async fn without_postgres_calls_say_so_at_once_and_recover_by_themselves() {
     assert_eq!((status, &parts["postgres"]), (503, &json!("down")));
 
     wire.whole.send_replace(true);
-    let back = async {
-        while health(&app, "/readyz").await.0 != 200 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(QUICKLY, back).await.expect("memser stayed down");
+    until_ready(&app).await;
     // What was refused was not carried out.
     let listed = client.ok("list_memories", json!({ "scope": scope })).await;
     assert_eq!(crate::support::client::contents(&listed), [text]);

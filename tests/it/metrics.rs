@@ -166,11 +166,43 @@ async fn a_sweep_is_counted_where_it_ran() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn a_sweep_is_told_to_be_awaited_only_where_it_has_an_interval() {
+    let app = TestApp::builder()
+        .set("CONSOLIDATION_INTERVAL_MINUTES", "0")
+        .set("DECAY_INTERVAL_MINUTES", "120")
+        .start()
+        .await;
+    assert_eq!(
+        lines(&app, "memser_sweep_interval_seconds{").await,
+        [
+            r#"memser_sweep_interval_seconds{sweep="decay"} 7200.0"#,
+            r#"memser_sweep_interval_seconds{sweep="embed"} 15.0"#,
+            r#"memser_sweep_interval_seconds{sweep="prune"} 600.0"#,
+        ]
+    );
+    app.stop().await;
+}
+
 /// The names that begin with `memser_` in a file of this repository.
 fn named(path: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("memser_")).map(str::to_owned).collect()
+}
+
+/// Whoever is called at night finds what an alert means, and promtool has seen each of them fire.
+#[test]
+fn every_alert_is_in_the_manual_and_was_tried() {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let rules = read("deploy/prometheus/alerts.yml");
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 5, "{alerts:?}");
+    let (manual, tried) = (read("docs/operations.md"), read("deploy/prometheus/alerts_test.yml"));
+    for alert in alerts {
+        assert!(manual.contains(&format!("`{alert}`")), "{alert}");
+        assert!(tried.contains(&format!("alertname: {alert}\n        exp_alerts:")), "{alert}");
+    }
 }
 
 /// Alerts and dashboards ask for nothing that memser does not show, and the manual names all of it.

@@ -129,6 +129,8 @@ async fn a_memser_goes_on_with_a_newer_schema_that_suits_it_and_refuses_one_that
     assert_eq!(applied(&mut connection).await, [known(), vec![9999]].concat());
     let examined = output(&["doctor"], &variables(&database));
     assert_eq!(examined.status.code(), Some(0), "{examined:?}");
+    let words = String::from_utf8(examined.stdout).unwrap();
+    assert!(words.contains("ok      schema: at migration 9999, newer than this memser"), "{words}");
 
     connection.execute("update installation set suits_from = 9999").await.unwrap();
     for arguments in [&["serve"][..], &["serve", "--no-migrate"], &["migrate"]] {

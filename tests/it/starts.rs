@@ -103,6 +103,7 @@ fn a_full_disk_is_named_and_loses_nothing() {
         mount -o remount,size=400m {folder} || exit 99
         "$MEMSER" migrate; echo "second: $?" >&2
         cat /dev/zero >{folder}/filler 2>/dev/null
+        "$MEMSER" doctor >&2
         "$MEMSER" migrate; echo "third: $?" >&2
         rm {folder}/filler
         "$MEMSER" migrate; echo "fourth: $?" >&2
@@ -122,6 +123,7 @@ fn a_full_disk_is_named_and_loses_nothing() {
         assert!(words.contains(&format!("{end}{expected}\n")), "{words}");
     }
     assert_eq!(words.matches("free some space").count(), 2, "{words}");
+    assert!(words.contains("FAILED  disk: 0 MiB are free") && words.contains("make room"), "{words}");
 }
 
 #[tokio::test]

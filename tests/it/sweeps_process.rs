@@ -215,6 +215,25 @@ async fn a_job_can_be_run_by_hand_and_its_exit_code_tells_how_it_went() {
 }
 
 #[tokio::test]
+async fn a_sweep_that_fails_says_what_is_behind_it() {
+    let app = TestApp::start().await;
+    app.admin().store("user:1", "Anna moved to Lisbon in March 2025.").await;
+    let url = app.database.url.clone();
+    app.stop().await;
+    // Bound and dropped: nobody listens there.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let variables = [
+        ("DATABASE_URL", &*url),
+        ("EMBEDDER", "openai"),
+        ("EMBEDDING_URL", &format!("http://{closed}/v1")),
+        ("EMBEDDING_MODEL", "tiny"),
+        ("EMBEDDING_DIMENSIONS", "8"),
+    ];
+    let words = complaint(&["jobs", "run", "embed"], &variables);
+    assert!(words.contains("embedder is unavailable: the embedding endpoint cannot be reached"), "{words}");
+}
+
+#[tokio::test]
 async fn a_job_uses_the_private_postgres_of_a_memser_that_runs_and_else_starts_it() {
     let data = data_folder();
     let running = Running::start(data.path(), &[]);

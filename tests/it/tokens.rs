@@ -6,10 +6,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::TestApp;
 use crate::support::database::TestDatabase;
 use crate::support::issuer::{KeySet, SigningKey};
-use crate::support::process::{Running, complaint, memser, output};
+use crate::support::process::{Running, complaint, data_folder, memser, output};
+use crate::support::{ADMIN, TestApp};
 
 fn printed(arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let output = output(arguments, variables);
@@ -125,4 +125,16 @@ async fn a_hangup_reads_the_file_and_ends_nothing() {
     assert_eq!(status, Some(0), "{logged}");
     assert!(logged.contains("was read again: 1 tokens"), "{logged}");
     assert!(logged.contains("tokens.toml can be changed by other users"), "{logged}");
+}
+
+#[tokio::test]
+async fn a_hangup_does_not_complain_of_a_file_that_nobody_made() {
+    let data = data_folder();
+    let running = Running::start(data.path(), &[("MEMSER_TOKEN", ADMIN)]);
+    running.signal(Signal::SIGHUP);
+    running.client(ADMIN).store("user:1", "Without a file").await;
+    running.signal(Signal::SIGTERM);
+    let (status, _, logged) = running.end().await;
+    assert!(status == Some(0) && logged.contains("there is no /"), "{logged}");
+    assert!(!logged.contains("is gone"), "{logged}");
 }

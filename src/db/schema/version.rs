@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use sqlx::postgres::PgConnection;
 
-use super::{MIGRATOR, last_migration};
+use super::{MIGRATOR, last_migration, with_advice};
 
 /// The migration with which a schema began to say whom it suits.
 const SAYS_WHOM_IT_SUITS: i64 = 8;
@@ -41,7 +41,8 @@ impl Applied {
         let versions: Vec<i64> =
             sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
                 .fetch_all(&mut *connection)
-                .await?;
+                .await
+                .map_err(with_advice)?;
         let suits_from = if versions.contains(&SAYS_WHOM_IT_SUITS) {
             Some(
                 sqlx::query_scalar!("select suits_from from installation")

@@ -24,6 +24,8 @@ pub struct Span {
     pub kind: i32,
     pub is_error: bool,
     pub attributes: BTreeMap<String, String>,
+    /// Those that are numbers.
+    pub numbers: BTreeMap<String, i64>,
     /// The name of the service that sent it.
     pub service: String,
 }
@@ -68,6 +70,7 @@ impl Collector {
                     kind: span.kind,
                     is_error: span.status.is_some_and(|status| status.code == 2),
                     attributes: texts(&span.attributes),
+                    numbers: numbers(&span.attributes),
                     service: about["service.name"].clone(),
                 }));
             }
@@ -77,11 +80,23 @@ impl Collector {
 }
 
 fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    let text = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
-        Some(any_value::Value::StringValue(text)) => text.clone(),
-        Some(any_value::Value::IntValue(number)) => number.to_string(),
-        Some(any_value::Value::BoolValue(truth)) => truth.to_string(),
-        other => format!("{other:?}"),
+    let text = |attribute: &KeyValue| match value(attribute) {
+        Some(any_value::Value::StringValue(text)) => Some(text.clone()),
+        Some(any_value::Value::IntValue(_)) => None,
+        Some(any_value::Value::BoolValue(truth)) => Some(truth.to_string()),
+        other => Some(format!("{other:?}")),
     };
-    attributes.iter().map(|attribute| (attribute.key.clone(), text(attribute))).collect()
+    attributes.iter().filter_map(|attribute| Some((attribute.key.clone(), text(attribute)?))).collect()
+}
+
+fn numbers(attributes: &[KeyValue]) -> BTreeMap<String, i64> {
+    let number = |attribute: &KeyValue| match value(attribute) {
+        Some(any_value::Value::IntValue(number)) => Some(*number),
+        _ => None,
+    };
+    attributes.iter().filter_map(|attribute| Some((attribute.key.clone(), number(attribute)?))).collect()
+}
+
+fn value(attribute: &KeyValue) -> Option<&any_value::Value> {
+    attribute.value.as_ref()?.value.as_ref()
 }

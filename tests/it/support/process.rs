@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use super::Client;
 /// A first start makes a database cluster.
 const START: Duration = Duration::from_mins(2);
 const STOP: Duration = Duration::from_secs(20);
+/// Longer than any command takes, on any machine.
+const COMMAND: Duration = Duration::from_mins(5);
 
 /// A data folder that Postgres' user can reach.
 pub fn data_folder() -> TempDir {
@@ -37,8 +39,22 @@ pub fn memser(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     command
 }
 
+/// What a command says that ends by itself. One that serves where it should refuse would not: it is killed in the end.
 pub fn output(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    memser(arguments, variables).output().unwrap()
+    let mut command = memser(arguments, variables);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let process = Pid::from_raw(child.id().try_into().unwrap());
+    let (ended, end) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if end.recv_timeout(COMMAND) == Err(RecvTimeoutError::Timeout) {
+            let _ = kill(process, Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    watch.join().unwrap();
+    output
 }
 
 /// What a command that fails tells a person.
