@@ -22,6 +22,10 @@ use super::keepalive::is_events;
 /// After a failed accept, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The most bytes of a request's head in HTTP/1, which are held before a token was seen: more than the longest URL (64 KiB)
+/// and its headers need. hyper's own bound is three times as much; that of HTTP/2 is 16 KiB.
+const HEAD_BYTES: usize = 128 << 10;
+
 /// What connections are allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
@@ -58,6 +62,7 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().max_buf_size(HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -63,6 +63,23 @@ async fn a_request_of_two_meanings_is_refused() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused_before_its_end() {
+    const MOST: usize = 128 << 10;
+    let app = TestApp::start().await;
+    let most = ping("/mcp", &["Host: localhost", &format!("X-Long: {}", "a".repeat(MOST - 1_000))]);
+    assert!(most.len() < MOST);
+    assert_eq!(status(&exchange(&app, most.as_bytes()).await), 200);
+
+    // Without an end, for which memser would otherwise wait, and without a token.
+    for beginning in ["POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Long: ", "POST /"] {
+        let endless = format!("{beginning}{}", "a".repeat(MOST - beginning.len()));
+        let answer = exchange(&app, endless.as_bytes()).await;
+        assert!([414, 431].contains(&status(&answer)), "{beginning:?}: {answer}");
+    }
+    app.stop().await;
+}
+
 /// A length that hides a second request, a coding that hides the first one's end: what follows is never answered.
 #[tokio::test]
 async fn no_request_is_smuggled_behind_another() {
