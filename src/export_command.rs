@@ -87,11 +87,18 @@ struct Partial {
 }
 
 impl Partial {
-    /// Readable by this user alone: it will hold memories.
+    /// Readable by this user alone: it will hold memories. What is there is removed, never written into: a file would keep
+    /// its owner and its mode, and a link would lead elsewhere.
     fn create(target: &Path) -> anyhow::Result<Self> {
         let path = target.with_added_extension("partial");
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        let create = || {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
+        };
+        let file = create().with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { file, path, target: target.to_owned() })
     }
 

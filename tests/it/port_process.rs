@@ -1,7 +1,7 @@
 //! `memser export` and `memser import` as a person runs them: files, exit codes, a kill in the middle.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -181,4 +181,28 @@ async fn an_export_that_is_stopped_leaves_no_file() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(print(files.path()), ["memories.jsonl"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "the one before");
+}
+
+/// What somebody else put where the file is begun: one that others can read, and a link to a file of this user.
+#[tokio::test]
+async fn an_export_goes_into_no_file_that_was_there_before() {
+    let database = TestDatabase::create().await;
+    let folder = tempfile::tempdir().unwrap();
+    let [out, partial, other] =
+        ["out.jsonl", "out.jsonl.partial", "other"].map(|name| folder.path().join(name));
+    fs::write(&other, "kept").unwrap();
+    for link in [false, true] {
+        if link {
+            symlink(&other, &partial).unwrap();
+        } else {
+            fs::write(&partial, "").unwrap();
+            fs::set_permissions(&partial, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        let written = output(&["export", "--out", out.to_str().unwrap()], &[("DATABASE_URL", &database.url)]);
+        assert_eq!(written.status.code(), Some(0), "{written:?}");
+        let made = fs::symlink_metadata(&out).unwrap();
+        assert!(made.is_file(), "{link}");
+        assert_eq!(made.permissions().mode() & 0o777, 0o600, "{link}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+    }
 }
