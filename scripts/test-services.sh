@@ -5,7 +5,8 @@
 #   scripts/test-services.sh cargo test
 #
 # The command finds MEMSER_TEST_DATABASE_URL (a superuser's, since tests create databases and roles),
-# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN, MEMSER_TEST_MODEL_DIR and MEMSER_TEST_POOLER, the address of the PgBouncer. That gives each transaction another session, and lets
+# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN, MEMSER_TEST_MODEL_DIR, MEMSER_TEST_NGINX and MEMSER_TEST_CADDY (programs that it
+# starts itself) and MEMSER_TEST_POOLER, the address of the PgBouncer. That gives each transaction another session, and lets
 # memser's test role in with its name as the password.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,6 +23,9 @@ if [ -z "${MEMSER_TEST_MODEL_DIR:-}" ]; then
     MEMSER_TEST_MODEL_DIR=$(cd "$here/../.models/all-MiniLM-L6-v2" && pwd)
 fi
 export MEMSER_TEST_MODEL_DIR
+MEMSER_TEST_NGINX=$("$here/nginx.sh")
+MEMSER_TEST_CADDY=$("$here/caddy.sh")
+export MEMSER_TEST_NGINX MEMSER_TEST_CADDY
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/memser-test.XXXXXX")
 postgres= redis= pgbouncer=

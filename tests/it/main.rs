@@ -35,6 +35,7 @@ mod port_foreign;
 mod port_process;
 mod process;
 mod protocol;
+mod proxies;
 mod recall;
 mod recall_filters;
 mod recall_kinds;
