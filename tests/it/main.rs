@@ -6,6 +6,7 @@
 mod alike;
 mod attack;
 mod backup;
+mod cluster;
 mod connector;
 mod consolidate;
 mod degraded;

@@ -83,6 +83,13 @@ impl Load {
         }
     }
 
+    /// Waits until a call has failed.
+    pub async fn failure(&self) {
+        while locked(&self.tally.failures).is_empty() {
+            self.more(1).await;
+        }
+    }
+
     /// The calls that failed since it was last asked.
     pub fn failures(&self) -> Vec<Failure> {
         std::mem::take(&mut *locked(&self.tally.failures))
@@ -100,6 +107,11 @@ impl Load {
 
 fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The scopes that the callers store in.
+pub fn scopes() -> impl Iterator<Item = String> {
+    (0..CALLERS).map(scope)
 }
 
 fn scope(caller: usize) -> String {
