@@ -41,11 +41,13 @@ trap 'exit 143' TERM HUP
 init_postgres
 
 # Below the range from which the system gives out ports by itself: they stay free while a server is started again.
-for name in "${names[@]}"; do
+for at in "${!names[@]}"; do
     until
-        ports[$name]=$((10000 + RANDOM % 20000))
-        ! (: <>"/dev/tcp/127.0.0.1/${ports[$name]}") 2>/dev/null
+        # Another remainder for each, so that no two are the same.
+        port=$((10000 + RANDOM % 4000 * 5 + at))
+        ! (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
     do :; done
+    ports[${names[at]}]=$port
 done
 url=https://localhost:${ports[caddy]}
 token=$(new_password)

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::support::Client;
 use crate::support::client::contents;
 use crate::support::load::{Failure, Load, scopes};
+use crate::support::proxy::answered;
 
 /// Calls that have to succeed before and after each kill.
 const CALLS: usize = 20;
@@ -28,6 +29,7 @@ struct Cluster {
     url: String,
     token: String,
     folder: PathBuf,
+    memsers: [(&'static str, u16); 2],
     http: reqwest::Client,
 }
 
@@ -56,7 +58,11 @@ impl Cluster {
         let certificate = reqwest::Certificate::from_pem(&certificate).unwrap();
         let http = reqwest::Client::builder().tls_certs_only([certificate]).build().unwrap();
         let folder = PathBuf::from(find("Logs and pids: "));
-        Self { script, url: find("serves MCP at "), token: find("Token: "), folder, http }
+        let memsers = ["memser-1", "memser-2"].map(|name| {
+            let process = find(&format!("  {name} pid "));
+            (name, process.rsplit_once(' ').unwrap().1.parse().unwrap())
+        });
+        Self { script, url: find("serves MCP at "), token: find("Token: "), folder, memsers, http }
     }
 
     fn pid(&self, name: &str) -> Pid {
@@ -64,15 +70,23 @@ impl Cluster {
         Pid::from_raw(pid.trim().parse().unwrap())
     }
 
-    /// Kills one of the processes and waits until it is another one.
-    async fn replace(&self, name: &str) {
+    /// Kills one of the processes, keeps it from being started again while `meanwhile` runs, and waits until it is.
+    async fn without(&self, name: &str, meanwhile: impl AsyncFnOnce()) {
+        self.signal(Signal::SIGSTOP);
         let killed = self.pid(name);
         kill(killed, Signal::SIGKILL).unwrap();
+        meanwhile().await;
+        self.signal(Signal::SIGCONT);
         wait_until("it is started again", async || {
             let text = fs::read_to_string(self.folder.join(format!("{name}.pid"))).unwrap();
             text.trim().parse().is_ok_and(|pid: i32| pid != killed.as_raw())
         })
         .await;
+    }
+
+    /// To the script, which starts again what ends.
+    fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.script.id().try_into().unwrap()), signal);
     }
 
     fn client(&self) -> Client {
@@ -83,7 +97,8 @@ impl Cluster {
 impl Drop for Cluster {
     /// A test that fails leaves nothing running.
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.script.id().try_into().unwrap()), Signal::SIGINT);
+        self.signal(Signal::SIGINT);
+        self.signal(Signal::SIGCONT);
         let _ = self.script.wait();
     }
 }
@@ -128,35 +143,30 @@ async fn any_process_of_a_cluster_may_be_killed() {
     let client = cluster.client();
     assert_eq!(keep_for_a_while(&client).await, None);
     let load = Load::on(&cluster.http, &cluster.url, &cluster.token);
-    for name in ["memser-1", "memser-2"] {
+    for (name, port) in cluster.memsers {
         load.more(CALLS).await;
-        cluster.replace(name).await;
-        load.more(CALLS).await;
+        cluster.without(name, async || load.more(CALLS).await).await;
+        wait_until("it serves again", async || answered(port, &cluster.token).await > 0).await;
         assert_eq!(load.failures(), [], "without {name}");
     }
 
     // Nobody notices who needs no working memory.
-    cluster.replace("redis").await;
-    wait_until("there are working memories again", async || match keep_for_a_while(&client).await {
-        None => true,
-        Some(code) => {
-            assert_eq!(code, "unavailable");
-            false
-        }
-    })
-    .await;
-    load.more(CALLS).await;
+    cluster
+        .without("redis", async || {
+            assert_eq!(keep_for_a_while(&client).await, Some(json!("unavailable")));
+            load.more(CALLS).await;
+        })
+        .await;
+    wait_until("there are working memories again", async || keep_for_a_while(&client).await.is_none()).await;
     assert_eq!(load.failures(), [], "without Redis");
 
     // The only ones of their kind: calls fail with what is so, and succeed again by themselves.
-    cluster.replace("postgres").await;
-    load.failure().await;
+    cluster.without("postgres", async || load.failure().await).await;
     load.more(CALLS).await;
     let failures = load.failures();
     let unavailable = Failure::Refused("unavailable".to_owned());
     assert!(failures.iter().all(|failure| *failure == unavailable), "without Postgres: {failures:?}");
-    cluster.replace("caddy").await;
-    load.failure().await;
+    cluster.without("caddy", async || load.failure().await).await;
     load.more(CALLS).await;
     let failures = load.failures();
     let unreached = [Failure::Unanswered, Failure::Proxy(StatusCode::SERVICE_UNAVAILABLE)];
@@ -169,7 +179,7 @@ async fn any_process_of_a_cluster_may_be_killed() {
     assert!(lost.is_empty(), "of {} are lost: {lost:?}", stored.len());
 
     let pids = NAMES.map(|name| cluster.pid(name));
-    kill(Pid::from_raw(cluster.script.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    cluster.signal(Signal::SIGINT);
     let script = &mut cluster.script;
     wait_until("Ctrl-C ends it", async || script.try_wait().unwrap().is_some()).await;
     for (name, pid) in NAMES.iter().zip(pids) {

@@ -1,6 +1,7 @@
 //! Two memsers behind nginx or Caddy, with the configurations of `deploy/` and TLS.
 
 use std::fs;
+use std::iter;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -118,10 +119,12 @@ pub fn url(path: &str) -> String {
     format!("https://{DOMAIN}{path}")
 }
 
-/// A port that is free, and below those that the system gives out by itself: it stays free while a server restarts.
-fn free_port() -> u16 {
-    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    std::iter::repeat_with(|| rand::random_range(10_000..30_000)).find(free).unwrap()
+/// Ports that are free, and below those that the system gives out by itself: they stay free while a server restarts.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, rand::random_range(10_000..30_000)));
+    // Held until all are found, so that no two are the same.
+    let listeners = std::array::from_fn::<_, N, _>(|_| iter::repeat_with(bind).find_map(Result::ok).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// The proxy, what is behind it, and a client that trusts it.
@@ -153,8 +156,8 @@ pub struct Settings {
 impl Site {
     pub async fn start(kind: Kind, settings: Settings) -> Self {
         let database = TestDatabase::create().await;
-        let ports = [free_port(), free_port()];
-        let replicas = ports.map(|port| {
+        let [port, first, second] = free_ports();
+        let replicas = [first, second].map(|port| {
             let mut variables = database.settings();
             variables.extend([
                 ("MEMSER_BIND", format!("127.0.0.1:{port}")),
@@ -169,8 +172,8 @@ impl Site {
             variables.extend(settings.rate_limit.map(|limit| ("MEMSER_RATE_LIMIT", limit.to_string())));
             Replica { port, variables, running: None }
         });
-        let (folder, port) = (data_folder(), free_port());
-        let proxy = kind.spawn(&folder, &kind.configuration(port, ports, settings.impatient));
+        let folder = data_folder();
+        let proxy = kind.spawn(&folder, &kind.configuration(port, [first, second], settings.impatient));
         let http = reqwest::Client::new();
         let mut site = Self { kind, database, http, replicas, proxy, folder };
         for replica in &mut site.replicas {
@@ -241,11 +244,17 @@ impl Replica {
 
     /// How many requests for `/mcp` it has answered since it started.
     pub async fn answered(&self) -> u64 {
-        let metrics = reqwest::Client::new().get(format!("http://127.0.0.1:{}/metrics", self.port));
-        let text = metrics.bearer_auth(ADMIN).send().await.unwrap().text().await.unwrap();
-        let counts = text.lines().filter(|line| {
-            line.starts_with("memser_http_request_duration_seconds_count") && line.contains("route=\"/mcp\"")
-        });
-        counts.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+        answered(self.port, ADMIN).await
     }
+}
+
+/// How many requests for `/mcp` the memser on this port has answered since it started; 0 while it does not serve.
+pub async fn answered(port: u16, token: &str) -> u64 {
+    let metrics = reqwest::Client::new().get(format!("http://127.0.0.1:{port}/metrics"));
+    let Ok(answer) = metrics.bearer_auth(token).send().await else { return 0 };
+    let text = answer.text().await.unwrap();
+    let counts = text.lines().filter(|line| {
+        line.starts_with("memser_http_request_duration_seconds_count") && line.contains("route=\"/mcp\"")
+    });
+    counts.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
 }
