@@ -12,8 +12,8 @@ const CALLERS: usize = 4;
 /// After a call that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// With the pause, minutes.
-const MOST_FAILURES: usize = 10_000;
+/// With the pause, a minute at least.
+const MOST_FAILURES: usize = 2_400;
 
 /// Callers, each of which stores one text after the other in a scope of its own. A call is sent again once, with the same
 /// idempotency key, where nothing answered it, or a proxy that had no answer: 502, 503 or 504.
@@ -73,27 +73,40 @@ impl Load {
         Self { tally, callers }
     }
 
-    /// Waits for so many further calls that succeed.
+    /// Waits for so many further calls, of which none may fail.
     pub async fn more(&self, calls: usize) {
         let enough = locked(&self.tally.stored).len() + calls;
         while locked(&self.tally.stored).len() < enough {
-            assert!(!self.callers.iter().any(JoinHandle::is_finished), "a caller has given up");
-            assert!(locked(&self.tally.failures).len() < MOST_FAILURES, "nothing succeeds any more");
-            tokio::time::sleep(LOOK_EVERY).await;
+            assert_eq!(*locked(&self.tally.failures), []);
+            self.look_later().await;
         }
     }
 
     /// Waits until a call has failed.
     pub async fn failure(&self) {
         while locked(&self.tally.failures).is_empty() {
-            assert!(!self.callers.iter().any(JoinHandle::is_finished), "a caller has given up");
-            tokio::time::sleep(LOOK_EVERY).await;
+            self.look_later().await;
         }
+    }
+
+    /// Waits until so many further calls have succeeded: those that have failed.
+    pub async fn recovered(&self, calls: usize) -> Vec<Failure> {
+        let enough = locked(&self.tally.stored).len() + calls;
+        while locked(&self.tally.stored).len() < enough {
+            assert!(locked(&self.tally.failures).len() < MOST_FAILURES, "nothing succeeds any more");
+            self.look_later().await;
+        }
+        self.failures()
     }
 
     /// The calls that failed since it was last asked.
     pub fn failures(&self) -> Vec<Failure> {
         std::mem::take(&mut *locked(&self.tally.failures))
+    }
+
+    async fn look_later(&self) {
+        assert!(!self.callers.iter().any(JoinHandle::is_finished), "a caller has given up");
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 
     /// Lets the calls under way end: the texts that are stored, as callers were told, and how many were sent twice.
