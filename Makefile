@@ -1,6 +1,6 @@
 # Everything a person or CI does with a clone. No target needs root; see scripts/ for what each gets and where.
 .DEFAULT_GOAL := help
-.PHONY: help run test pooler conformance interop rest lint lint-deploy prepare reference postgres model clean
+.PHONY: help run cluster test pooler conformance interop rest lint lint-deploy prepare reference postgres model clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -12,6 +12,9 @@ run: ## Build and run memser, with a Postgres of its own unless DATABASE_URL nam
 		echo "Recall goes by words alone; for recall by meaning, stop, and run once: make model" >&2; fi
 	@cargo build --release --locked
 	@exec target/release/memser serve
+
+cluster: ## Try two memsers behind Caddy, with a Postgres and a Redis, all on this machine; Ctrl-C ends them
+	@scripts/cluster.sh
 
 test: ## Run all tests, with throw-away servers
 	@scripts/toolchain.sh

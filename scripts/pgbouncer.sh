@@ -13,30 +13,6 @@ usable() {
 for program in pgbouncer /usr/sbin/pgbouncer "$run"; do
     if usable "$program"; then exit; fi
 done
-echo "Getting PgBouncer into .pgbouncer/" >&2
-new=$(mktemp -d ./.pgbouncer.XXXXXX)
-trap 'rm -rf "$new"' EXIT
-trap 'exit 130' INT TERM
-chmod 755 "$new"
-mkdir "$new/root"
 # Its libraries, where the system lacks them; the rest every Debian has.
-unpack_packages "$new/root" pgbouncer libc-ares2? libevent-2.1-7? libevent-2.1-7t64? || {
-    echo "error: no PgBouncer: install pgbouncer" >&2
-    exit 1
-}
-libraries=$(find "$new/root/usr/lib" -name '*.so.*' -exec dirname {} + | sort -u | head -n 1)
-cat >"$new/pgbouncer" <<SCRIPT
-#!/bin/sh
-here=\$(dirname "\$0")
-export LD_LIBRARY_PATH="\$here${libraries#"$new"}"
-exec "\$here/root/usr/sbin/pgbouncer" "\$@"
-SCRIPT
-chmod 755 "$new/pgbouncer"
-"$new/pgbouncer" --version >&2 || {
-    echo "error: this PgBouncer does not run on this system: install pgbouncer" >&2
-    exit 1
-}
-rm -rf .pgbouncer
-mv "$new" .pgbouncer
-trap - EXIT
+unpack_program .pgbouncer usr/sbin/pgbouncer --version pgbouncer libc-ares2? libevent-2.1-7? libevent-2.1-7t64?
 echo "$run"

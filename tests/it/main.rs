@@ -6,6 +6,7 @@
 mod alike;
 mod attack;
 mod backup;
+mod cluster;
 mod connector;
 mod consolidate;
 mod degraded;
@@ -35,6 +36,7 @@ mod port_foreign;
 mod port_process;
 mod process;
 mod protocol;
+mod proxies;
 mod recall;
 mod recall_filters;
 mod recall_kinds;

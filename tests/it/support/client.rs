@@ -20,7 +20,12 @@ pub struct Outcome {
 
 impl Client {
     pub fn new(url: String, token: &str) -> Self {
-        Self { http: reqwest::Client::new(), url, token: token.to_owned() }
+        Self::over(reqwest::Client::new(), url, token)
+    }
+
+    /// The same with the connections of an HTTP client of the test's own.
+    pub fn over(http: reqwest::Client, url: String, token: &str) -> Self {
+        Self { http, url, token: token.to_owned() }
     }
 
     /// Sends a JSON-RPC request and gives the whole HTTP answer.

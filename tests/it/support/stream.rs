@@ -14,15 +14,15 @@ pub struct Stream {
 
 /// Asks to be told; gives the answer, whatever it is.
 pub async fn ask(app: &TestApp, token: &str, notifications: &Value) -> reqwest::Response {
-    ask_at(&app.url("/mcp"), token, notifications).await
+    ask_at(&reqwest::Client::new(), &app.url("/mcp"), token, notifications).await
 }
 
-async fn ask_at(url: &str, token: &str, notifications: &Value) -> reqwest::Response {
+async fn ask_at(http: &reqwest::Client, url: &str, token: &str, notifications: &Value) -> reqwest::Response {
     let meta = json!({ "io.modelcontextprotocol/protocolVersion": REVISION,
                        "io.modelcontextprotocol/clientCapabilities": {} });
     let params = json!({ "notifications": notifications, "_meta": meta });
     let body = json!({ "jsonrpc": "2.0", "id": "s", "method": "subscriptions/listen", "params": params });
-    let request = reqwest::Client::new().post(url).bearer_auth(token).json(&body);
+    let request = http.post(url).bearer_auth(token).json(&body);
     let request = request.header("accept", "application/json, text/event-stream");
     let request = request.header("mcp-protocol-version", REVISION);
     request.header("mcp-method", "subscriptions/listen").send().await.unwrap()
@@ -36,7 +36,12 @@ impl Stream {
 
     /// The same at the address of any memser.
     pub async fn at(url: &str, token: &str, notifications: Value) -> (Self, Value) {
-        let response = ask_at(url, token, &notifications).await;
+        Self::over(&reqwest::Client::new(), url, token, notifications).await
+    }
+
+    /// The same with an HTTP client of the test's own.
+    pub async fn over(http: &reqwest::Client, url: &str, token: &str, notifications: Value) -> (Self, Value) {
+        let response = ask_at(http, url, token, &notifications).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut stream = Self { response, unread: String::new() };
