@@ -33,9 +33,9 @@ rest: ## Check a live memser against its own description of /v1
 
 lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --workspace
 	scripts/sqlx-prepare.sh --check
 	scripts/deny.sh
 	scripts/lint-deploy.sh

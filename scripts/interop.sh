@@ -73,6 +73,7 @@ try 'example typescript' shows 'the cello' node .tools/interop/remember.ts
 try 'example langgraph' shows '| My bicycle is green.' \
     env PYTHONPATH=.tools/langgraph MEMSER_TOKEN="$MEMSER_SOLE_TOKEN" \
     python3 examples/python/langgraph_agent.py 'My bicycle is green.' 'Which bicycle is mine?'
+try 'example telegram_bot' cargo test --locked --quiet -p memser-telegram-bot
 try 'example claude-code-plugin' python3 tests/interop/plugin.py
 
 echo "$passed passed, $failed failed"
