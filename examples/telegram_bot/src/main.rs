@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// For how long a call is repeated. After that the bot ends, and whatever runs it starts it again.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 #[tokio::main]
 async fn main() -> Result<()> {

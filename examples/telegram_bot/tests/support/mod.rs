@@ -20,7 +20,7 @@ use tokio::sync::watch;
 pub(crate) const BOT_TOKEN: &str = "123456:the-token-of-the-bot";
 const MEMSER_TOKEN: &str = "the-token-that-memser-gave";
 /// For what never comes: a test fails then instead of hanging.
-const NEVER: Duration = Duration::from_secs(180);
+const NEVER: Duration = Duration::from_mins(3);
 
 #[derive(Default, Clone)]
 struct Seen {
