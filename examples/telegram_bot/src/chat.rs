@@ -96,12 +96,14 @@ impl Chat<'_> {
             "occurred_at": message.date.to_rfc3339(),
         });
         if edited {
-            // An edit that comes again finds its own text, of which memser makes no second memory.
             let before = self.call("list_memories", json!({ "source": source, "limit": 1 })).await?;
             if let Answer::Done(before) = before
                 && let Some(known) = before["memories"].get(0)
-                && known["content"] != store["content"]
             {
+                // An edit that comes again: it was stored.
+                if known["content"] == store["content"] {
+                    return Ok(None);
+                }
                 store["replaces"] = known["id"].clone();
             }
         } else {

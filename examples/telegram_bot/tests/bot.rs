@@ -82,6 +82,9 @@ async fn an_edit_takes_the_place_of_its_message_and_nothing_doubles_when_it_come
     let known = telegram.ask(ADA, "/memories").await.concat();
     assert_eq!(known.matches("keys").count(), 1, "{known}");
     assert!(known.contains("doormat"), "{known}");
+    // Nor does it count as said again, neither as it was nor as it is.
+    let supports = memser.supports("telegram:42").await;
+    assert_eq!(supports, [1, 1]);
     bot.kill().await;
     memser.end().await;
 }

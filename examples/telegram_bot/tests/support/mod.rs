@@ -243,6 +243,24 @@ impl Memser {
         tokio::time::timeout(NEVER, child.wait()).await.unwrap().unwrap();
     }
 
+    /// How often each memory of a scope was stated, superseded ones included.
+    pub(crate) async fn supports(&self, scope: &str) -> Vec<i64> {
+        let mut supports = Vec::new();
+        for status in ["active", "superseded"] {
+            let url = format!("{}/v1/memories?scope={scope}&status={status}", self.url());
+            let answer = reqwest::Client::new().get(url).bearer_auth(self.token()).send().await.unwrap();
+            let listed: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+            supports.extend(
+                listed["memories"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|memory| memory["support"].as_i64().unwrap()),
+            );
+        }
+        supports
+    }
+
     pub(crate) fn token(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("token")).unwrap()
     }
