@@ -13,6 +13,24 @@ RUN --mount=type=cache,id=memser-registry,sharing=locked,target=/usr/local/cargo
     && cargo build --release --locked --bin memser \
     && cp target/release/memser /usr/local/bin/memser
 
+# The Telegram bot, which `docker build --target telegram` makes: see docs/telegram.md.
+FROM builder AS telegram-builder
+ARG TARGETPLATFORM
+RUN --mount=type=cache,id=memser-registry,sharing=locked,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=memser-target-$TARGETPLATFORM,sharing=locked,target=/build/target \
+    touch examples/telegram_bot/src/lib.rs examples/telegram_bot/src/main.rs \
+    && cargo build --release --locked -p memser-telegram-bot \
+    && cp target/release/memser-telegram-bot /usr/local/bin/memser-telegram-bot
+
+FROM debian:bookworm-slim AS telegram
+COPY --from=telegram-builder /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=telegram-builder /usr/local/bin/memser-telegram-bot /usr/local/bin/memser-telegram-bot
+USER 10001:10001
+STOPSIGNAL SIGTERM
+# It listens nowhere. Where it cannot go on it ends, and is started again.
+HEALTHCHECK NONE
+ENTRYPOINT ["memser-telegram-bot"]
+
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="memser" \
       org.opencontainers.image.description="Memory-as-a-Service: an MCP server that gives any agent durable, scoped memory" \

@@ -36,9 +36,11 @@ rest: ## Check a live memser against its own description of /v1
 
 lint: ## Check formatting, lints, docs, queries, dependencies and deployment files
 	@scripts/toolchain.sh
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked -p memser-telegram-bot --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked -p memser-telegram-bot
 	scripts/sqlx-prepare.sh --check
 	scripts/deny.sh
 	scripts/lint-deploy.sh
