@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the licences, sources and bans of all dependencies with cargo-deny, and their advisories where
+# Checks the licences, sources and bans of all dependencies, the bot's too, with cargo-deny, and their advisories where
 # MEMSER_DENY_ADVISORIES=1: the advisory database is fetched from a git host, which not every place reaches.
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,4 +28,4 @@ fi
 checks='bans licenses sources'
 [ "${MEMSER_DENY_ADVISORIES:-}" != 1 ] || checks="advisories $checks"
 # shellcheck disable=SC2086 # a list of names
-"$deny" --locked check $checks
+"$deny" --workspace --locked check $checks
