@@ -187,6 +187,7 @@ impl Memser {
         let tokens = folder.path().join("tokens.toml");
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let made = Command::new(program())
+            .env_clear()
             .args(["token", "new", "--name", "bot", "--grant", "telegram:*=write", "--file"])
             .arg(&tokens)
             .output()
