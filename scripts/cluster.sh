@@ -107,10 +107,7 @@ start() {
 # ready NAME: whether it serves.
 ready() {
     case $1 in
-        postgres)
-            PGPASSWORD=$password PGCONNECT_TIMEOUT=5 "$bin/psql" -qAt -h 127.0.0.1 -p "${ports[$1]}" -U postgres \
-                -c 'select 1' >/dev/null 2>&1
-            ;;
+        postgres) postgres_ready "${ports[$1]}" ;;
         redis) grep -qs 'Ready to accept connections' "$work/redis.log" ;;
         memser-*) MEMSER_BIND=127.0.0.1:${ports[$1]} "$program" healthcheck >/dev/null 2>&1 ;;
         caddy) [ -e "$certificate" ] && (: <>"/dev/tcp/127.0.0.1/${ports[$1]}") 2>/dev/null ;;

@@ -7,6 +7,13 @@ new_password() {
     od -An -N16 -tx1 /dev/urandom | tr -d ' \n'
 }
 
+# postgres_ready PORT: whether the cluster serves there. The password shows that it is this one, and not another server that
+# had the port first.
+postgres_ready() {
+    PGPASSWORD=$password PGCONNECT_TIMEOUT=5 "$bin/psql" -qAt -h 127.0.0.1 -p "$1" -U postgres -c 'select 1' \
+        >/dev/null 2>&1
+}
+
 # init_postgres: makes a cluster in $work/data, which is to be thrown away, and sets
 # - `bin`, the folder of postgres, initdb and psql: that of MEMSER_PG_BIN, of `make postgres`, or a copy;
 # - `as_owner`, what a command begins with to run as the cluster's owner, and `user`, who that is where it is another;

@@ -88,11 +88,6 @@ run_postgres() {
     exec "${as_owner[@]}" "$bin/postgres" -D "$work/data" -p "$1" -c listen_addresses=127.0.0.1 -k '' \
         -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 -c jit=off
 }
-# The password shows that it is this server, and not another one that had the port first.
-postgres_ready() {
-    PGPASSWORD=$password PGCONNECT_TIMEOUT=5 "$bin/psql" -qAt -h 127.0.0.1 -p "$1" -U postgres -c 'select 1' \
-        >/dev/null 2>&1
-}
 run_redis() {
     exec "$redis_server" --port "$1" --bind 127.0.0.1 --dir "$work" --save '' --appendonly no --daemonize no
 }

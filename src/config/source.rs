@@ -107,9 +107,11 @@ impl Source {
         T::Err: Display,
     {
         let parse = |text: &str| {
-            let example = keys().find(|key| key.name == name).and_then(Key::example);
-            let example = example.map(|example| format!(", for example {example}")).unwrap_or_default();
-            text.parse().map_err(|error| anyhow::anyhow!("{name}: {error}{example}"))
+            text.parse().map_err(|error| {
+                let example = keys().find(|key| key.name == name).and_then(Key::example);
+                let example = example.map(|example| format!(", for example {example}")).unwrap_or_default();
+                anyhow::anyhow!("{name}: {error}{example}")
+            })
         };
         self.text(name).map(parse).transpose()
     }

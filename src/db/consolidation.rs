@@ -112,8 +112,8 @@ pub async fn members(tx: &mut Tx, scope: ScopeId, space: Space, ids: &[Uuid]) ->
 /// The nearest active memories of each vector that nobody keeps apart, in one statement; each vector's own memory is
 /// among them. Facts count as well.
 ///
-/// Exact in a scope that is small beside the table, because the index is shared by all scopes; through the index in
-/// others, so that the cost of a lookup hardly grows with the scope.
+/// Exact in a scope that is small, by itself or beside the table, because the index is shared by all scopes; through the
+/// index in others, so that the cost of a lookup hardly grows with the scope.
 ///
 /// # Errors
 /// When the connection is lost.

@@ -5,24 +5,25 @@
 
 mod chat;
 mod memory;
+mod retry;
 mod text;
 
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use teloxide_core::requests::{Request, Requester};
 use teloxide_core::types::{AllowedUpdate, Update};
 use teloxide_core::{Bot, RequestError, payloads::GetUpdatesSetters};
-use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 pub use memory::Memory;
+use retry::Retry;
 
 /// How long a request for updates waits for one, in seconds; below the time-out of the Bot's HTTP client.
 const LONG_POLL_SECONDS: u32 = 10;
-/// The pauses before Telegram is asked again after a failure.
-const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
+/// The first pause before Telegram is asked again after a failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Answers updates until it fails.
 ///
@@ -72,24 +73,18 @@ async fn repeated<T, F>(patience: Duration, request: impl Fn() -> F) -> Result<T
 where
     F: Future<Output = Result<T, RequestError>>,
 {
-    let started = Instant::now();
-    let mut pause = *PAUSES.start();
+    let mut retry = Retry::new(patience, FIRST_PAUSE);
     loop {
         // Never the error's own text: it may hold what people wrote.
-        let (wait, why) = match request().await {
+        let (asked, what) = match request().await {
             Ok(answer) => return Ok(answer),
-            Err(RequestError::RetryAfter(seconds)) => (seconds.duration(), "is busy"),
-            Err(RequestError::Network(_)) => (pause, "is not reached"),
+            Err(RequestError::RetryAfter(seconds)) => (Some(seconds.duration()), "Telegram is busy"),
+            Err(RequestError::Network(_)) => (None, "Telegram is not reached"),
             Err(error) if is_refusal(&error) => {
                 return Err(error).context("Telegram refuses a request");
             }
-            Err(_) => (pause, "answers what is no answer of the Bot API"),
+            Err(_) => (None, "Telegram answers what is no answer of the Bot API"),
         };
-        if started.elapsed() + wait > patience {
-            bail!("Telegram {why} for over {} s", patience.as_secs());
-        }
-        warn!(wait_ms = wait.as_millis(), "Telegram {why}; asking again");
-        sleep(wait).await;
-        pause = (pause * 2).min(*PAUSES.end());
+        retry.wait(asked, what, "asking").await?;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, ClientConfig};
 use rmcp::service::{ClientInitializeError, RoleClient, RunningService, ServiceError};
@@ -11,12 +11,12 @@ use rmcp::transport::streamable_http_client::{
 };
 use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
 use serde_json::{Map, Value};
-use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tokio::time::timeout;
 
-/// The pauses before a call is repeated.
+use crate::retry::Retry;
+
+/// The first pause before a call is repeated.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// One try. memser's own time for a call is shorter.
 const TRY: Duration = Duration::from_secs(90);
 
@@ -58,25 +58,20 @@ impl Memory {
     /// # Errors
     /// When memser is away for longer than `patience`, or refuses the token.
     pub(crate) async fn call(&mut self, tool: &'static str, arguments: Map<String, Value>) -> Result<Answer> {
-        let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut retry = Retry::new(self.patience, FIRST_PAUSE);
+        let again = format!("calling {tool}");
         loop {
             let tried = timeout(TRY, self.once(tool, arguments.clone())).await.unwrap_or(Err(Failure::Away));
-            let (why, wait) = match tried {
+            let (asked, what) = match tried {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Never(error)) => return Err(error),
-                Err(Failure::Busy { why, wait }) => (why, wait.unwrap_or(pause)),
+                Err(Failure::Busy { why, wait }) => (wait, format!("memser {why}")),
                 Err(Failure::Away) => {
                     self.client = None;
-                    ("is not reached".to_owned(), pause)
+                    (None, "memser is not reached".to_owned())
                 }
             };
-            if started.elapsed() + wait > self.patience {
-                bail!("memser {why} for over {} s", self.patience.as_secs());
-            }
-            warn!(wait_ms = wait.as_millis(), "memser {why}; calling {tool} again");
-            sleep(wait).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            retry.wait(asked, &what, &again).await?;
         }
     }
 

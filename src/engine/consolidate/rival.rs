@@ -31,16 +31,15 @@ pub(super) enum Contradiction {
 
 /// A text as it is held against others, read once.
 pub(super) struct Claim {
+    text: String,
     reading: Reading,
     ends: bool,
-    terms: BTreeSet<String>,
 }
 
 impl Claim {
     /// Reads a text.
     pub(super) fn of(text: &str) -> Self {
-        let terms = text::analyse(text).terms.into_iter().map(|(term, _)| term).collect();
-        Self { reading: Reading::of(text), ends: ends(text), terms }
+        Self { text: text.to_owned(), reading: Reading::of(text), ends: ends(text) }
     }
 
     /// Why two texts that are near each other cannot both hold, where they cannot. Symmetric.
@@ -53,9 +52,13 @@ impl Claim {
 
     #[expect(clippy::cast_precision_loss, reason = "words of one text")]
     fn is_same_thing(&self, other: &Self) -> bool {
-        let shorter = self.terms.len().min(other.terms.len());
-        let common = self.terms.intersection(&other.terms).count();
-        shorter > 0 && common as f32 >= SAME_THING * shorter as f32
+        // Only for the few pairs of which one text tells an end.
+        let terms = |claim: &Self| -> BTreeSet<String> {
+            text::analyse(&claim.text).terms.into_iter().map(|(term, _)| term).collect()
+        };
+        let (own, others) = (terms(self), terms(other));
+        let shorter = own.len().min(others.len());
+        shorter > 0 && own.intersection(&others).count() as f32 >= SAME_THING * shorter as f32
     }
 }
 
