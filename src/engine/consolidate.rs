@@ -28,6 +28,9 @@ use crate::provider::chat::ChatError;
 const DESCRIBED: usize = 100;
 /// How long a sweep stays with one scope before it looks at its lock and at the shutdown.
 const TURN: Duration = Duration::from_secs(5);
+/// How many times as long as a chunk took a sweep rests after it: it takes a fifth of the time, so that even the slowest of
+/// twenty recalls hardly meets it (docs/benchmarks.md, "Recall while sweeps run").
+const REST_TIMES: u32 = 4;
 /// The longest that a sweep rests after a chunk. What a language model took of a chunk's time was no load on the database.
 const REST: Duration = Duration::from_secs(1);
 
@@ -49,7 +52,7 @@ struct Manner {
     is_dry: bool,
     /// When to leave the rest to another call.
     until: Instant,
-    /// Nobody waits for it: after each chunk it rests as long as that took, and leaves the machine to recalls.
+    /// Nobody waits for it: it rests after each chunk, and leaves the machine to recalls.
     rests: bool,
 }
 
@@ -143,7 +146,7 @@ impl Engine {
                 let _ = steps.send(Step { done, total: total.max(done), facts: run.answer.created.len() });
             }
             if manner.rests {
-                tokio::time::sleep(started.elapsed().min(REST)).await;
+                tokio::time::sleep((started.elapsed() * REST_TIMES).min(REST)).await;
             }
             if !went_on {
                 run.answer.complete = false;
